@@ -1,0 +1,1 @@
+//! The library half of the binary.
