@@ -1,1 +1,5 @@
-//! What users add.
+//! What users add to a client or a server: the policies of `seawall-policy`, driven.
+
+mod clock;
+
+pub use clock::{Clock, ThreadRng};
