@@ -18,6 +18,6 @@ mod time;
 pub use error::ConfigError;
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use ratio::Ratio;
-pub use retry_after::RetryAfter;
+pub use retry_after::{RetryAfter, parse_http_date, passed_on, wait};
 pub use rng::{Rng, SplitMix64};
 pub use time::{Timestamp, WallTime};
