@@ -8,6 +8,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod backoff;
 mod error;
 mod outcome;
 mod ratio;
@@ -15,6 +16,7 @@ mod retry_after;
 mod rng;
 mod time;
 
+pub use backoff::{Backoff, BackoffOptions, Jitter};
 pub use error::ConfigError;
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use ratio::Ratio;
