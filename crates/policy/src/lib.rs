@@ -9,6 +9,7 @@ extern crate alloc;
 extern crate std;
 
 mod backoff;
+mod budget;
 mod error;
 mod outcome;
 mod ratio;
@@ -17,6 +18,7 @@ mod rng;
 mod time;
 
 pub use backoff::{Backoff, BackoffOptions, Jitter};
+pub use budget::{Budget, BudgetOptions, BudgetParams};
 pub use error::ConfigError;
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use ratio::Ratio;
