@@ -10,6 +10,7 @@ extern crate std;
 
 mod backoff;
 mod budget;
+mod deadline;
 mod error;
 mod outcome;
 mod ratio;
@@ -19,6 +20,7 @@ mod time;
 
 pub use backoff::{Backoff, BackoffOptions, Jitter};
 pub use budget::{Budget, BudgetOptions, BudgetParams};
+pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use ratio::Ratio;
