@@ -8,6 +8,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod breaker;
 mod error;
 mod outcome;
 mod ratio;
@@ -15,6 +16,10 @@ mod retry_after;
 mod rng;
 mod time;
 
+pub use breaker::{
+    Breaker, BreakerMode, BreakerOpen, BreakerOptions, BreakerParams, BreakerPermit, BreakerState,
+    Transition, Trigger, WindowCounts,
+};
 pub use error::ConfigError;
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use ratio::Ratio;
