@@ -271,6 +271,7 @@ fn a_clock_step_back_neither_empties_the_window_nor_freezes_it() {
         rig.calls(ms, 1, 0);
     }
     assert_eq!(rig.counts(9_990), (1_059, 0, 0));
+    assert_eq!(rig.counts(19_000), (0, 0, 0), "the last bucket still ends when it did");
     for ms in (10_000..20_000).step_by(10) {
         rig.calls(ms, 1, 0);
     }
@@ -285,6 +286,17 @@ fn an_earlier_now_neither_ends_nor_prolongs_the_open_time() {
     assert_eq!(rig.acquire(0).unwrap_err(), BreakerOpen { until });
     assert!(rig.breaker.try_acquire(until, &rig.params).is_ok());
     assert!(rig.acquire(0).is_ok(), "still half-open");
+
+    let mut moved = Rig::new(defaults());
+    let late = moved.permit(0);
+    moved.trip(0);
+    moved.ignore(10_000, late);
+    assert!(moved.acquire(0).is_ok(), "10 s have been seen");
+
+    let mut tripped = Rig::new(defaults());
+    tripped.calls(5_000, 10, 9);
+    tripped.calls(0, 0, 1);
+    assert!(tripped.breaker.next_deadline(&tripped.params) >= Some(at(6_400)));
 }
 
 #[test]

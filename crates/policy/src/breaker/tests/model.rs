@@ -200,6 +200,7 @@ fn options(mode: BreakerMode) -> BreakerOptions {
         consecutive_failures: 4,
         slow: Some(Duration::from_millis(100)),
         probes: 3,
+        probe_lease: Duration::from_secs(3),
         mode,
         ..defaults()
     }
