@@ -8,6 +8,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod balance;
 mod breaker;
 mod error;
 mod outcome;
@@ -16,6 +17,7 @@ mod retry_after;
 mod rng;
 mod time;
 
+pub use balance::choose;
 pub use breaker::{
     Breaker, BreakerMode, BreakerOpen, BreakerOptions, BreakerParams, BreakerPermit, BreakerState,
     Transition, Trigger, WindowCounts,
