@@ -9,6 +9,8 @@ extern crate alloc;
 extern crate std;
 
 mod backoff;
+mod balance;
+mod breaker;
 mod budget;
 mod deadline;
 mod error;
@@ -20,6 +22,11 @@ mod rng;
 mod time;
 
 pub use backoff::{Backoff, BackoffOptions, Jitter};
+pub use balance::choose;
+pub use breaker::{
+    Breaker, BreakerMode, BreakerOpen, BreakerOptions, BreakerParams, BreakerPermit, BreakerState,
+    Transition, Trigger, WindowCounts,
+};
 pub use budget::{Budget, BudgetOptions, BudgetParams};
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
