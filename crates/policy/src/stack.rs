@@ -1,0 +1,277 @@
+//! All policies of one dependency, in the one right order.
+//!
+//! Outside in: total deadline → retry (budget, backoff) → breaker → attempt timeout → bulkhead →
+//! checkout → call. The order is [`Operation`]'s and cannot be written wrongly: a
+//! [`StackConfig`] only says which mechanisms exist and how they are set.
+//!
+//! - [`StackParams`]: a checked configuration. Lives apart from state, so that a reload swaps it
+//!   and keeps windows, permits and open timers.
+//! - [`Dependency`]: the state of all policies of one dependency, over its endpoints and the lanes
+//!   (routes) that use it. One lock of the edge guards it.
+//! - [`Operation`]: one whole call as a machine without I/O. The edge sends, sleeps and wakes.
+//!
+//! ```text
+//!              begin                 Ended(retryable)            Tick at its end
+//!   caller ─────────────▶ admitted ─────────────────▶ backing off ──────────────┐
+//!              │  │          │  ▲                                               │
+//!              │  │ full     │  └────────────────── queued ◀────────────────────┤
+//!              │  └──────────┼───── queued ─▶ …                                 │
+//!              ▼             ▼ Ended(final)                                     ▼
+//!            Done ◀──────── Done ◀──────────── refused here ◀──────────── admit again
+//! ```
+
+mod dependency;
+mod operation;
+mod worst_case;
+
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::breaker::{BreakerOptions, BreakerParams};
+use crate::budget::{BudgetOptions, BudgetParams};
+use crate::bulkhead::{BulkheadOptions, BulkheadParams};
+use crate::error::ConfigError;
+use crate::retry::{RetryOptions, RetryParams};
+
+pub use dependency::{
+    Admitted, Counters, Dependency, EndpointView, HeldCall, LaneView, LoggedTransition, Permit,
+    Rejection,
+};
+pub use operation::{Attempt, Call, Done, Event, Operation, Step};
+pub use worst_case::{Hop, worst_case_attempts};
+
+/// Which mechanisms stand in front of a dependency, and how they are set. `None` leaves one out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackConfig {
+    /// Time for the whole call, all attempts and waits; to the response head where there is one.
+    pub total: Option<Duration>,
+    /// Retries.
+    pub retry: Option<RetryOptions>,
+    /// What retries may cost.
+    pub budget: Option<BudgetOptions>,
+    /// The breaker of each endpoint and lane. Its `slow`, left out, is half of `attempt_timeout`
+    /// where there is one; equal to it, a call is slow only when it has also timed out.
+    pub breaker: Option<BreakerOptions>,
+    /// Time for one attempt: bulkhead wait, checkout, connect and exchange.
+    pub attempt_timeout: Option<Duration>,
+    /// Calls in flight.
+    pub bulkhead: Option<BulkheadOptions>,
+    /// Wait for a connection from a pool.
+    pub checkout: Option<Duration>,
+    /// Time to make a connection.
+    pub connect: Option<Duration>,
+}
+
+impl StackConfig {
+    /// Every mechanism with its defaults and no time limit; the base of the presets.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self {
+            retry: Some(RetryOptions::default()),
+            budget: Some(BudgetOptions::default()),
+            breaker: Some(BreakerOptions::default()),
+            bulkhead: Some(BulkheadOptions::default()),
+            ..Self::default()
+        }
+    }
+
+    /// For a service over HTTP in the same data centre: connect 200 ms, attempt 800 ms, total
+    /// 2 s. Source: seawall-design.
+    #[must_use]
+    pub fn http() -> Self {
+        Self {
+            total: Some(Duration::from_secs(2)),
+            attempt_timeout: Some(Duration::from_millis(800)),
+            connect: Some(Duration::from_millis(200)),
+            ..Self::standard()
+        }
+    }
+
+    /// For Redis: connect 100 ms, attempt 200 ms, checkout 100 ms, total 600 ms.
+    /// Source: seawall-design.
+    #[must_use]
+    pub fn redis() -> Self {
+        Self {
+            total: Some(Duration::from_millis(600)),
+            attempt_timeout: Some(Duration::from_millis(200)),
+            checkout: Some(Duration::from_millis(100)),
+            connect: Some(Duration::from_millis(100)),
+            ..Self::standard()
+        }
+    }
+
+    /// For PostgreSQL: checkout 500 ms, statement (attempt) 3 s, total 7 s.
+    /// Source: seawall-design.
+    #[must_use]
+    pub fn postgres() -> Self {
+        Self {
+            total: Some(Duration::from_secs(7)),
+            attempt_timeout: Some(Duration::from_secs(3)),
+            checkout: Some(Duration::from_millis(500)),
+            ..Self::standard()
+        }
+    }
+}
+
+/// A checked [`StackConfig`]. Cheap to clone, never fails to apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackParams {
+    pub(crate) total: Option<Duration>,
+    pub(crate) retry: Option<RetryParams>,
+    pub(crate) budget: Option<BudgetParams>,
+    pub(crate) breaker: Option<BreakerParams>,
+    /// The breaker's slow threshold, kept beside it because the edge sets a timer by it.
+    pub(crate) slow: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) bulkhead: Option<BulkheadParams>,
+    checkout: Option<Duration>,
+    connect: Option<Duration>,
+    warnings: Vec<String>,
+}
+
+impl StackParams {
+    /// Checks a configuration.
+    ///
+    /// # Errors
+    /// Any option that could never take effect: an inner time limit above the one around it, or
+    /// what the mechanisms refuse themselves. The error names field, value and range.
+    pub fn new(config: &StackConfig) -> Result<Self, ConfigError> {
+        check_nesting(config)?;
+        let breaker = config.breaker.map(|mut options| {
+            options.slow = options.slow.or(config.attempt_timeout.map(|timeout| timeout / 2));
+            options
+        });
+        let slow = breaker.and_then(|options| options.slow);
+        let mut params = Self {
+            total: config.total,
+            retry: checked("retry", config.retry, RetryParams::new)?,
+            budget: checked("budget", config.budget, BudgetParams::new)?,
+            breaker: checked("breaker", breaker, BreakerParams::new)?,
+            slow,
+            attempt_timeout: config.attempt_timeout,
+            bulkhead: checked("bulkhead", config.bulkhead, BulkheadParams::new)?,
+            checkout: config.checkout,
+            connect: config.connect,
+            warnings: Vec::new(),
+        };
+        params.warnings = params.advice();
+        Ok(params)
+    }
+
+    /// What is allowed but probably not meant, as sentences for a person.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Attempts in all, counting the first.
+    #[must_use]
+    pub fn max_attempts(&self) -> u32 {
+        self.retry.as_ref().map_or(1, RetryParams::max_attempts)
+    }
+
+    /// Time for the whole call.
+    #[must_use]
+    pub const fn total(&self) -> Option<Duration> {
+        self.total
+    }
+
+    /// Time for one attempt.
+    #[must_use]
+    pub const fn attempt_timeout(&self) -> Option<Duration> {
+        self.attempt_timeout
+    }
+
+    /// Wait for a connection from a pool.
+    #[must_use]
+    pub const fn checkout(&self) -> Option<Duration> {
+        self.checkout
+    }
+
+    /// Time to make a connection.
+    #[must_use]
+    pub const fn connect(&self) -> Option<Duration> {
+        self.connect
+    }
+
+    /// The longest a call can take, without redispatches and without a Retry-After: all attempts
+    /// at their timeout and all waits at their longest, or the total if that is shorter. `None`:
+    /// nothing bounds it.
+    #[must_use]
+    pub fn worst_case_time(&self) -> Option<Duration> {
+        match (self.unbounded_time(), self.total) {
+            (Some(time), Some(total)) => Some(time.min(total)),
+            (time, total) => time.or(total),
+        }
+    }
+
+    /// All attempts and all waits, as if there were no total.
+    fn unbounded_time(&self) -> Option<Duration> {
+        let attempts = self.attempt_timeout?.saturating_mul(self.max_attempts());
+        let waits = self.retry.as_ref().map_or(Duration::ZERO, RetryParams::longest_backoff);
+        Some(attempts.saturating_add(waits))
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let mut advice = Vec::new();
+        if let (Some(time), Some(total)) = (self.unbounded_time(), self.total)
+            && time > total
+        {
+            advice.push(alloc::format!(
+                "{} attempts of {:?} and their backoff can take {time:?}, more than the total of \
+                 {total:?}: the last attempt may be cut short",
+                self.max_attempts(),
+                self.attempt_timeout.unwrap_or_default(),
+            ));
+        }
+        if self.retry.is_some() && self.max_attempts() > 1 && self.budget.is_none() {
+            advice.push(String::from(
+                "retries without a budget multiply the load of a dependency that is already \
+                 failing",
+            ));
+        }
+        advice
+    }
+}
+
+/// Refuses a limit that can never be reached because the one around it comes first.
+fn check_nesting(config: &StackConfig) -> Result<(), ConfigError> {
+    let slow = config.breaker.and_then(|options| options.slow);
+    let wait = config.bulkhead.map(|options| options.wait);
+    for (field, inner, outer_name, outer) in [
+        ("attempt_timeout", config.attempt_timeout, "total", config.total),
+        ("breaker.slow", slow, "attempt_timeout", config.attempt_timeout),
+        ("checkout", config.checkout, "attempt_timeout", config.attempt_timeout),
+        ("connect", config.connect, "attempt_timeout", config.attempt_timeout),
+        ("bulkhead.wait", wait, "attempt_timeout", config.attempt_timeout),
+    ] {
+        if let (Some(inner), Some(outer)) = (inner, outer)
+            && inner > outer
+        {
+            let allowed = alloc::format!("at most {outer_name}, which is {outer:?}");
+            return Err(ConfigError::new(field, alloc::format!("{inner:?}"), allowed));
+        }
+    }
+    for (field, limit) in [
+        ("total", config.total),
+        ("attempt_timeout", config.attempt_timeout),
+        ("checkout", config.checkout),
+        ("connect", config.connect),
+    ] {
+        if limit.is_some_and(|limit| limit.is_zero()) {
+            return Err(ConfigError::new(field, "0", "a time above zero, or leave it out"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the options of one mechanism, if it is there, and places its error under its name.
+fn checked<O, P>(
+    name: &str,
+    options: Option<O>,
+    check: impl FnOnce(O) -> Result<P, ConfigError>,
+) -> Result<Option<P>, ConfigError> {
+    options.map(check).transpose().map_err(|refused| refused.under(name))
+}

@@ -1,0 +1,140 @@
+//! Calls any future through the whole chain.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use seawall_policy::{Call, Cause, Outcome, Safety, Timestamp};
+
+use crate::attempt::{AttemptContext, CallShared};
+use crate::call::{Answer, Cancel};
+use crate::report::Report;
+use crate::stack::Stack;
+
+/// What a call is, before it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOptions {
+    /// Whether a second execution is harmless. Default: it is not.
+    pub safety: Safety,
+    /// Whether this layer owns the retries of the path. Default true.
+    pub owner: bool,
+    /// When the caller stops waiting, on the stack's clock. Default: it did not say.
+    pub deadline: Option<Timestamp>,
+    /// The lane (route) it runs in. Default 0.
+    pub lane: usize,
+}
+
+impl CallOptions {
+    /// A call that may be executed twice: a read, or a write that carries a key.
+    #[must_use]
+    pub const fn idempotent() -> Self {
+        Self { safety: Safety::Idempotent, ..Self::unsafe_to_repeat() }
+    }
+
+    /// A call that must not be executed twice.
+    #[must_use]
+    pub const fn unsafe_to_repeat() -> Self {
+        Self { safety: Safety::Unsafe, owner: true, deadline: None, lane: 0 }
+    }
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        Self::unsafe_to_repeat()
+    }
+}
+
+impl From<CallOptions> for Call {
+    fn from(options: CallOptions) -> Self {
+        let CallOptions { safety, owner, deadline, lane } = options;
+        Self { lane, safety, owner, deadline, total: None }
+    }
+}
+
+impl Stack {
+    /// Makes a call: `attempt` is asked for a future per attempt, `classify` says what its result
+    /// means. Dropping the returned future is the caller leaving: the attempt is cancelled, and
+    /// what may have been sent holds its slot until it is given up.
+    ///
+    /// ```
+    /// # use seawall::{CallOptions, Cause, Outcome, Stack, StackConfig};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let stack = Stack::new("inventory", &StackConfig::http())?;
+    /// let report = stack
+    ///     .call(
+    ///         CallOptions::idempotent(),
+    ///         |result: &Result<u32, std::io::Error>| match result {
+    ///             Ok(_) => Outcome::of(Cause::Answered),
+    ///             Err(_) => Outcome::of(Cause::Closed),
+    ///         },
+    ///         async |_attempt| Ok(7),
+    ///     )
+    ///     .await;
+    /// assert_eq!(report.result.unwrap(), 7);
+    /// assert_eq!(report.attempts, 1);
+    /// # Ok::<(), seawall::ConfigError>(()) }).unwrap();
+    /// ```
+    pub async fn call<T, E, F>(
+        &self,
+        options: CallOptions,
+        classify: impl Fn(&Result<T, E>) -> Outcome,
+        mut attempt: impl FnMut(AttemptContext) -> F,
+    ) -> Report<T, E>
+    where
+        T: Send,
+        E: Send,
+        F: Future<Output = Result<T, E>>,
+    {
+        let shared = CallShared::new();
+        let classify = &classify;
+        let called = self
+            .drive(options.into(), shared, Cancel, |context: AttemptContext| {
+                let sending =
+                    Sending { context: context.clone(), future: attempt(context.clone()) };
+                async move {
+                    let result = sending.await;
+                    let outcome = match &result {
+                        Err(_) if context.checkout_failed() => Outcome::of(Cause::CheckoutTimeout),
+                        result => classify(result),
+                    };
+                    Classified { result, outcome }
+                }
+            })
+            .await;
+        Report::new(called.value.map(|value| value.result), &called.done)
+    }
+}
+
+/// A result with what it means.
+struct Classified<T, E> {
+    result: Result<T, E>,
+    outcome: Outcome,
+}
+
+impl<T: Send, E: Send> Answer for Classified<T, E> {
+    fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// Marks the attempt as sent as soon as its future does anything but wait for a connection.
+    struct Sending<F> {
+        context: AttemptContext,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Sending<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let sending = self.project();
+        let polled = sending.future.poll(cx);
+        if !sending.context.in_checkout() && !sending.context.checkout_failed() {
+            sending.context.mark_sent();
+        }
+        polled
+    }
+}

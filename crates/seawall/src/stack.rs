@@ -1,0 +1,208 @@
+//! One dependency and all its policies, shared by everyone who calls it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use seawall_policy::{
+    ConfigError, Dependency, Permit, StackConfig, StackParams, Ticket, Timestamp,
+};
+
+use crate::attempt::Checkouts;
+use crate::clock::{Clock, ThreadRng};
+
+/// All policies of one dependency. Clones share one state, so a limiter per connection cannot be
+/// made by accident.
+///
+/// ```
+/// use seawall::{Stack, StackConfig};
+/// let stack = Stack::new("orders", &StackConfig::http())?;
+/// # Ok::<(), seawall::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Stack {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    clock: Clock,
+    params: ArcSwap<StackParams>,
+    state: Mutex<State>,
+    checkouts: Checkouts,
+}
+
+struct State {
+    dependency: Dependency,
+    /// Who waits for a ticket. Bounded by the bulkhead's queue.
+    wakers: HashMap<Ticket, Waker>,
+}
+
+impl Stack {
+    /// The policies of a dependency with one endpoint and one lane.
+    ///
+    /// # Errors
+    /// An option that could never take effect; see [`StackParams::new`].
+    pub fn new(name: impl Into<String>, config: &StackConfig) -> Result<Self, ConfigError> {
+        let params = StackParams::new(config)?;
+        Ok(Self::with_topology(name, params, Clock::new(), 1, 1))
+    }
+
+    /// The policies of a dependency with several endpoints, used by several lanes (routes).
+    #[must_use]
+    pub fn with_topology(
+        name: impl Into<String>,
+        params: StackParams,
+        clock: Clock,
+        endpoints: usize,
+        lanes: usize,
+    ) -> Self {
+        let state = State { dependency: Dependency::new(endpoints, lanes), wakers: HashMap::new() };
+        let inner = Inner {
+            name: name.into(),
+            clock,
+            params: ArcSwap::from_pointee(params),
+            state: Mutex::new(state),
+            checkouts: Checkouts::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The name it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The clock it decides by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    /// Checkouts from pools, by [`AttemptContext::checkout`](crate::AttemptContext::checkout).
+    #[must_use]
+    pub fn checkouts(&self) -> &Checkouts {
+        &self.inner.checkouts
+    }
+
+    /// The parameters in force.
+    #[must_use]
+    pub fn params(&self) -> Arc<StackParams> {
+        self.inner.params.load_full()
+    }
+
+    /// Swaps the parameters and keeps the state: windows, permits, open timers, balance.
+    ///
+    /// # Errors
+    /// As [`Stack::new`]; the old parameters stay in force.
+    pub fn reconfigure(&self, config: &StackConfig) -> Result<(), ConfigError> {
+        self.inner.params.store(Arc::new(StackParams::new(config)?));
+        Ok(())
+    }
+
+    /// Runs `decide` on the state under its lock, then wakes whoever it decided for. Held for no
+    /// await: `decide` is not async.
+    pub fn with<T>(
+        &self,
+        decide: impl FnOnce(&mut Dependency, &StackParams, &mut ThreadRng) -> T,
+    ) -> T {
+        let params = self.inner.params.load();
+        let mut woken = Vec::new();
+        let decided = {
+            let mut state = self.inner.state.lock();
+            let state = &mut *state;
+            let decided = decide(&mut state.dependency, &params, &mut ThreadRng);
+            while let Some(ticket) = state.dependency.pop_woken() {
+                woken.extend(state.wakers.remove(&ticket));
+            }
+            decided
+        };
+        for waker in woken {
+            waker.wake();
+        }
+        decided
+    }
+
+    /// Does what is due: frees the slots of calls long abandoned, expires waiters, lets open
+    /// breakers go half-open. Everything also happens lazily; a housekeeping task that calls this
+    /// every 100 ms makes it visible in time.
+    pub fn housekeep(&self) {
+        let now = self.inner.clock.now();
+        self.with(|dependency, params, _| dependency.handle_timeout(now, params));
+    }
+
+    /// Whom to wake when `ticket` is decided.
+    pub(crate) fn wake_on(&self, ticket: Ticket, waker: &Waker) {
+        let mut state = self.inner.state.lock();
+        match state.wakers.get_mut(&ticket) {
+            Some(known) => known.clone_from(waker),
+            None => {
+                state.wakers.insert(ticket, waker.clone());
+            }
+        }
+    }
+
+    /// Forgets whom to wake.
+    pub(crate) fn forget(&self, ticket: Ticket) {
+        self.inner.state.lock().wakers.remove(&ticket);
+    }
+
+    /// Frees the slot of a call that has really ended.
+    pub(crate) fn release(&self, now: Timestamp, permit: Permit) {
+        self.with(|dependency, params, _| dependency.release(now, params, permit));
+    }
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stack").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+/// The slot of a call that has been answered and not yet ended: its body still flows. Dropping it
+/// frees the slot.
+#[must_use = "dropping the guard frees the slot"]
+pub struct SlotGuard {
+    stack: Stack,
+    permit: Option<Permit>,
+}
+
+impl SlotGuard {
+    pub(crate) const fn new(stack: Stack, permit: Permit) -> Self {
+        Self { stack, permit: Some(permit) }
+    }
+
+    /// The endpoint that answered.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<usize> {
+        self.permit.as_ref().map(Permit::endpoint)
+    }
+
+    /// Moves the call to the separate count of long-lived streams.
+    ///
+    /// # Errors
+    /// The streams are full; end the call.
+    pub fn to_stream(&mut self) -> Result<(), seawall_policy::Rejection> {
+        let now = self.stack.clock().now();
+        let Some(permit) = &mut self.permit else { return Ok(()) };
+        self.stack.with(|dependency, params, _| dependency.to_stream(now, params, permit))
+    }
+}
+
+impl Drop for SlotGuard {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.stack.release(self.stack.clock().now(), permit);
+        }
+    }
+}
+
+impl fmt::Debug for SlotGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotGuard").field("permit", &self.permit).finish_non_exhaustive()
+    }
+}
