@@ -12,6 +12,7 @@ mod backoff;
 mod balance;
 mod breaker;
 mod budget;
+mod bulkhead;
 mod deadline;
 mod error;
 mod estimate;
@@ -28,6 +29,7 @@ pub use breaker::{
     Transition, Trigger, WindowCounts,
 };
 pub use budget::{Budget, BudgetOptions, BudgetParams};
+pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, HeldSlot, Ticket};
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};

@@ -42,7 +42,7 @@ impl BreakerMode {
 }
 
 /// The knobs of a breaker as a user gives them; [`BreakerParams::new`] checks them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerOptions {
     /// Length of one of the window's ten buckets; more than zero. The window covers between nine
     /// and ten of them. Default 1 s.
