@@ -99,8 +99,8 @@ pub struct Bulkhead {
 #[derive(Debug, Default)]
 struct Lane {
     in_flight: u32,
-    /// Of those, held; never more than `in_flight`.
-    held: u32,
+    /// Of those, held or granted and not claimed: no release frees them. At most `in_flight`.
+    reserved: u32,
     line: Line,
 }
 
@@ -167,6 +167,7 @@ impl Bulkhead {
             }
             Standing::Granted { .. } => {
                 self.waiters.drop_decided(ticket);
+                self.lanes[lane].reserved -= 1;
                 Claim::Admitted
             }
             Standing::Expired => {
@@ -188,6 +189,7 @@ impl Bulkhead {
             }
             Standing::Granted { .. } => {
                 self.waiters.drop_decided(ticket);
+                self.lanes[lane].reserved -= 1;
                 self.give_back(lane);
             }
             Standing::Expired => self.waiters.drop_decided(ticket),
@@ -195,7 +197,8 @@ impl Bulkhead {
         self.handle_timeout(now, params);
     }
 
-    /// A call in `lane` has ended. Without effect if none but held ones is in flight there.
+    /// An admitted call in `lane` has ended. Without effect if there is none: slots held, or
+    /// granted and not claimed, are not its to free.
     pub fn release(&mut self, now: Timestamp, params: &BulkheadParams, lane: usize) {
         if self.has_call(lane) {
             self.give_back(lane);
@@ -204,7 +207,7 @@ impl Bulkhead {
     }
 
     /// Moves an admitted call to the count of streams and frees its slot; false, and nothing
-    /// changed, if `max_streams` is reached or no call is in flight in `lane`.
+    /// changed, if `max_streams` is reached or no admitted call is in flight in `lane`.
     pub fn to_stream(&mut self, now: Timestamp, params: &BulkheadParams, lane: usize) -> bool {
         if self.streams >= params.options().max_streams || !self.has_call(lane) {
             return false;
@@ -222,14 +225,14 @@ impl Bulkhead {
     /// The caller of a call in `lane` has left, and the call may still run: its slot stays taken
     /// until [`release_held`](Self::release_held) or `until`, whichever is first.
     ///
-    /// Instead of `release`, not before it. Without effect (the answer holds nothing) if no call
-    /// but held ones is in flight in `lane`.
+    /// Instead of `release`, not before it. Without effect (the answer holds nothing) if no
+    /// admitted call is in flight in `lane`.
     pub fn hold(&mut self, now: Timestamp, lane: usize, until: Timestamp) -> HeldSlot {
         self.clamp(now);
         if !self.has_call(lane) {
             return HeldSlot(0);
         }
-        self.lanes[lane].held += 1;
+        self.lanes[lane].reserved += 1;
         let id = self.held.insert(lane);
         self.held_deadlines.set(place_of(id), (until, id));
         HeldSlot(id)
@@ -319,13 +322,14 @@ impl Bulkhead {
         if to == Standing::Expired {
             self.update_ready(lane);
         } else {
+            self.lanes[lane].reserved += 1;
             self.take(lane);
         }
     }
 
-    /// Whether a call that is not held is in flight in `lane`.
+    /// Whether an admitted call that is not held is in flight in `lane`.
     fn has_call(&self, lane: usize) -> bool {
-        self.lanes.get(lane).is_some_and(|lane| lane.in_flight > lane.held)
+        self.lanes.get(lane).is_some_and(|lane| lane.in_flight > lane.reserved)
     }
 
     fn take(&mut self, lane: usize) {
@@ -335,16 +339,15 @@ impl Bulkhead {
     }
 
     fn give_back(&mut self, lane: usize) {
-        debug_assert!(self.lanes[lane].in_flight > 0, "no slot is given back twice");
-        self.in_flight = self.in_flight.saturating_sub(1);
-        self.lanes[lane].in_flight = self.lanes[lane].in_flight.saturating_sub(1);
+        self.in_flight -= 1;
+        self.lanes[lane].in_flight -= 1;
         self.update_ready(lane);
     }
 
     fn free_held(&mut self, id: u64) {
         let Some(lane) = self.held.remove(id) else { return };
         self.held_deadlines.remove(place_of(id));
-        self.lanes[lane].held -= 1;
+        self.lanes[lane].reserved -= 1;
         self.give_back(lane);
     }
 

@@ -31,14 +31,16 @@ pub use breaker::{
     Transition, Trigger, WindowCounts,
 };
 pub use budget::{Budget, BudgetOptions, BudgetParams};
-pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, Ticket};
+pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, HeldSlot, Ticket};
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use ratio::Ratio;
 pub use retry::{Decision, Facts, RetryOptions, RetryParams, StopReason, decide};
-pub use retry_after::{RetryAfter, parse_http_date, passed_on, wait};
+pub use retry_after::{
+    RetryAfter, parse_http_date, passed_on as retry_after_passed_on, wait as retry_after_wait,
+};
 pub use rng::{Rng, SplitMix64};
 pub use stack::{
     Admitted, Attempt, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,

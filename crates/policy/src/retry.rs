@@ -147,6 +147,12 @@ impl StopReason {
         Self::CallerLeft,
     ];
 
+    /// Its place in [`StopReason::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
     /// The label used in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -541,6 +547,13 @@ mod tests {
             assert_eq!(reason.says_stop(&unavailable), expected, "{reason:?}");
         }
         assert!(StopReason::NotRetryable.says_stop(&Outcome::of(Cause::Closed)), "maybe sent");
+    }
+
+    #[test]
+    fn every_reason_stands_at_its_index() {
+        for (index, reason) in StopReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), index);
+        }
     }
 
     #[test]

@@ -24,7 +24,6 @@ mod dependency;
 mod operation;
 mod worst_case;
 
-
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -141,6 +140,9 @@ impl StackParams {
         check_nesting(config)?;
         let breaker = config.breaker.map(|mut options| {
             options.slow = options.slow.or(config.attempt_timeout.map(|timeout| timeout / 2));
+            // A probe may take as long as an attempt: a shorter lease would call it lost.
+            options.probe_lease =
+                options.probe_lease.max(config.attempt_timeout.unwrap_or_default());
             options
         });
         let slow = breaker.and_then(|options| options.slow);

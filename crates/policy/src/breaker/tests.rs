@@ -205,8 +205,7 @@ fn twenty_failures_in_a_row_open_it_only_if_they_span_a_second() {
 fn a_slow_mark_does_not_stretch_a_run_of_failures() {
     let mut rig = Rig::with_slow();
     rig.params =
-        BreakerParams::new(BreakerOptions { min_calls: 100, ..rig.params.options().clone() })
-            .unwrap();
+        BreakerParams::new(BreakerOptions { min_calls: 100, ..*rig.params.options() }).unwrap();
     let mut hanging = rig.permit(0);
     assert_eq!(rig.calls(5_500, 0, 20), None);
     assert_eq!(rig.slow(6_500, &mut hanging), None);
@@ -216,8 +215,7 @@ fn a_slow_mark_does_not_stretch_a_run_of_failures() {
 fn a_success_ends_a_run_even_a_slow_one() {
     let mut rig = Rig::with_slow();
     rig.params =
-        BreakerParams::new(BreakerOptions { min_calls: 100, ..rig.params.options().clone() })
-            .unwrap();
+        BreakerParams::new(BreakerOptions { min_calls: 100, ..*rig.params.options() }).unwrap();
     rig.calls(0, 0, 19);
     let permit = rig.permit(0);
     rig.success(6_000, permit, SLOW);

@@ -161,7 +161,7 @@ impl Run {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Whether there are at least `failures`, the last `span` after the first; never if 0 are asked.
+    /// Whether there are at least `failures`, the last `span` after the first; never if 0 is asked.
     fn is_reached(&self, failures: u32, span: Duration) -> bool {
         failures > 0 && self.failures >= failures && self.last.since(self.first) >= span
     }

@@ -50,7 +50,7 @@ impl Default for BulkheadOptions {
 }
 
 /// Checked knobs. Swapping them keeps every call in flight and every waiter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BulkheadParams(BulkheadOptions);
 
 impl BulkheadParams {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 /// 8 · 10¹² things; memory is that of the most things at once, and is kept.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    places: Vec<Option<(u64, T)>>,
+    pub(super) places: Vec<Option<(u64, T)>>,
     vacant: Vec<usize>,
     /// The running number of the next id; starts at 1, so 0 is never an id.
     next: u64,

@@ -20,7 +20,7 @@ pub(super) enum Standing {
 }
 
 #[derive(Debug)]
-struct Waiter {
+pub(super) struct Waiter {
     lane: usize,
     since: Timestamp,
     until: Timestamp,
@@ -45,7 +45,7 @@ impl Line {
 /// All waiters; each is in at most one line, and its deadline counts only while it waits.
 #[derive(Debug)]
 pub(super) struct Waiters {
-    slots: Slots<Waiter>,
+    pub(super) slots: Slots<Waiter>,
     deadlines: KeyedHeap<(Timestamp, Ticket)>,
     woken: Line,
     waiting: u32,
