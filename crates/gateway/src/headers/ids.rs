@@ -66,7 +66,7 @@ impl TraceContext {
         let shape = known[2] == b'-' && known[35] == b'-' && known[52] == b'-';
         let end = rest.is_empty() || (version != b"00" && rest[0] == b'-');
         let (trace, span, flags) = (&known[3..35], &known[36..52], &known[53..]);
-        let digits = [version, trace, span, flags].into_iter().all(|part| is_lower_hex(part));
+        let digits = [version, trace, span, flags].into_iter().all(is_lower_hex);
         let zero = |part: &[u8]| part.iter().all(|&digit| digit == b'0');
         let valid = shape && end && digits && version != b"ff" && !zero(trace) && !zero(span);
         (valid && value.to_str().is_ok()).then(|| Self(value.clone()))

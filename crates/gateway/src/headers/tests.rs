@@ -94,7 +94,7 @@ fn fields_for_one_connection_do_not_go_on() {
 #[test]
 fn connection_cannot_take_away_what_others_rely_on() {
     let named = "host, content-length, Authorization, cookie, x-tenant, x-forwarded-for, \
-                 x-request-id, traceparent, idempotency-key, via, content-type, x y, \u{7f}";
+                 x-request-id, traceparent, idempotency-key, via, content-type, x y";
     let lines = [
         ("authorization", "Bearer x"),
         ("content-length", "5"),
@@ -110,11 +110,7 @@ fn connection_cannot_take_away_what_others_rely_on() {
     asked.push(("x-request-id", "r-1"));
     asked.push(("via", "1.1 front"));
     let mut map = fields(&asked);
-    map.append(
-        "connection",
-        HeaderValue::from_bytes(named.as_bytes())
-            .unwrap_or_else(|_| HeaderValue::from_str(named.trim_end_matches(", \u{7f}")).unwrap()),
-    );
+    map.append("connection", HeaderValue::from_static(named));
     let (stated, ids) = Fields::new(FieldNames::default(), "seawall")
         .unwrap()
         .to_upstream(&mut map, &trusted(), &mut SplitMix64::new(1))
