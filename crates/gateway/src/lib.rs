@@ -17,3 +17,14 @@ pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,
     parse_size,
 };
+mod authority;
+mod headers;
+mod refusal;
+mod route;
+
+pub use authority::Authority;
+pub use headers::{
+    Answered, FieldNames, Fields, Ids, Inbound, Stated, TraceContext, check_framing, upgrade_of,
+};
+pub use refusal::Refusal;
+pub use route::{BadPath, RouteTable};

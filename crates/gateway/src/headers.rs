@@ -1,0 +1,324 @@
+//! Decides which fields of a message go on to the next hop, and what this hop adds.
+//!
+//! Towards the upstream: fields meant for one connection go (`Connection` and what it names,
+//! `Keep-Alive`, `Proxy-Connection`, `TE` but for `trailers`, `Transfer-Encoding`, `Upgrade` unless
+//! an upgrade is forwarded, `Proxy-Authorization`, `Expect: 100-continue`); trust fields stay only
+//! where the peer may state them; `X-Forwarded-*` and `Via` are added; the request gets an id.
+//! Towards the caller: the same fields for one connection go; `Seawall-Attempts`, `Seawall-Retry`,
+//! the request id and `Via` are added. Source: RFC 9110 sections 7.6 and 10.1, RFC 7239.
+//!
+//! A `Connection` field is the caller's, so it must not take away what someone behind the caller
+//! relies on (`Connection: X-Forwarded-For` would hide who asked, `Connection: Content-Length`
+//! where the body ends). A token that names a field with a meaning end to end, one of ours, or one
+//! that frames the message is passed over: the field stays and the token goes.
+//!
+//! A field written with `_` for `-` reaches many programs under the same name (CGI has one name
+//! for both). Such a twin of a field that is protected here is removed from every peer.
+
+mod connection;
+mod framing;
+mod ids;
+mod via;
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use seawall_policy::{ConfigError, Rng};
+
+pub use connection::upgrade_of;
+pub use framing::check_framing;
+pub use ids::{Ids, TraceContext};
+
+use crate::authority::Authority;
+use crate::refusal::Refusal;
+use via::ViaToken;
+
+/// Names of the fields we read and write; standard ones are not renamable.
+#[derive(Clone, Debug)]
+pub struct FieldNames {
+    /// Milliseconds the caller still waits. Default `X-Remaining-Ms`.
+    pub remaining: HeaderName,
+    /// Which attempt the caller makes; the first is 1. Default `X-Retry-Attempt`.
+    pub attempt: HeaderName,
+    /// Default `X-Tenant`.
+    pub tenant: HeaderName,
+    /// Default `X-Priority`.
+    pub priority: HeaderName,
+    /// Default `X-Cost`.
+    pub cost: HeaderName,
+    /// Default `X-Request-Id`.
+    pub request_id: HeaderName,
+    /// Default `X-Correlation-Id`.
+    pub correlation_id: HeaderName,
+}
+
+impl Default for FieldNames {
+    fn default() -> Self {
+        Self {
+            remaining: HeaderName::from_static("x-remaining-ms"),
+            attempt: HeaderName::from_static("x-retry-attempt"),
+            tenant: HeaderName::from_static("x-tenant"),
+            priority: HeaderName::from_static("x-priority"),
+            cost: HeaderName::from_static("x-cost"),
+            request_id: HeaderName::from_static("x-request-id"),
+            correlation_id: HeaderName::from_static("x-correlation-id"),
+        }
+    }
+}
+
+/// What a request's peer and connections are, as far as its fields depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbound<'a> {
+    /// The version the request came in.
+    pub version: Version,
+    /// The version it goes on in.
+    pub onward: Version,
+    /// The peer of the connection it came on.
+    pub peer: IpAddr,
+    /// Whether the peer may state tenant, priority, cost, attempt number and forwarded-for.
+    pub trusted: bool,
+    /// Whether the peer may state a deadline; a trusted peer may in any case.
+    pub trusted_for_deadline: bool,
+    /// Whom it is for, if it said so.
+    pub authority: Option<&'a Authority>,
+    /// The upgrade to forward, from [`upgrade_of`].
+    pub upgrade: Option<&'a HeaderValue>,
+}
+
+/// What a peer stated and was allowed to state. A field that came twice states nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// Milliseconds the caller still waits, unparsed.
+    pub remaining: Option<HeaderValue>,
+    /// Which attempt this is, unparsed.
+    pub attempt: Option<HeaderValue>,
+    /// The tenant.
+    pub tenant: Option<HeaderValue>,
+    /// The priority, unparsed.
+    pub priority: Option<HeaderValue>,
+    /// The cost, unparsed.
+    pub cost: Option<HeaderValue>,
+}
+
+/// What an answer gets on its way back.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// The version the upstream answered in; `None` for an answer we made.
+    pub version: Option<Version>,
+    /// Whether it switches protocols (101): then `Upgrade` stays.
+    pub switches: bool,
+    /// Attempts sent for it; 0 if none.
+    pub attempts: u32,
+    /// Whether to say `Seawall-Retry: no`. An upstream's own stop passes in any case.
+    pub stop: bool,
+    /// The id of the request.
+    pub request_id: &'a HeaderValue,
+}
+
+/// Rewrites the fields of requests and answers; made once per configuration.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    names: FieldNames,
+    via: ViaToken,
+}
+
+impl Fields {
+    /// `pseudonym` is this hop's name in `Via`: a token, `seawall` by default.
+    ///
+    /// # Errors
+    ///
+    /// If `pseudonym` is no token.
+    pub fn new(names: FieldNames, pseudonym: &str) -> Result<Self, ConfigError> {
+        Ok(Self { names, via: ViaToken::new(pseudonym)? })
+    }
+
+    /// Turns the fields of a request as it came into the fields that go on. `X-Remaining-Ms` and
+    /// `X-Retry-Attempt` are always taken out: what goes on is ours to say. The rest of what the
+    /// peer was allowed to state stays in place.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Loop`] if the request came through here more than four times.
+    pub fn to_upstream(
+        &self,
+        fields: &mut HeaderMap,
+        inbound: &Inbound<'_>,
+        rng: &mut impl Rng,
+    ) -> Result<(Stated, Ids), Refusal> {
+        if self.via.passes(fields) > PASSES_MAX {
+            return Err(Refusal::Loop);
+        }
+        self.remove_twins(fields);
+        let trailers = connection::wants_trailers(fields);
+        connection::remove(fields, |name| self.is_own(name));
+        fields.remove(EXPECT);
+        fields.remove(PROXY_AUTHORIZATION);
+        fields.remove(HTTP2_SETTINGS);
+        let stated = self.take_stated(fields, inbound);
+        connection::restore(fields, inbound.onward, trailers, inbound.upgrade);
+        if let Some(authority) = inbound.authority {
+            fields.insert(HOST, authority.value().clone());
+        }
+        forward(fields, inbound);
+        self.via.append(fields, inbound.version);
+        let ids = Ids::take(fields, &self.names, rng);
+        Ok((stated, ids))
+    }
+
+    /// Turns the fields of an answer into those that go to the caller.
+    pub fn to_downstream(&self, fields: &mut HeaderMap, answered: &Answered<'_>) {
+        let upgrade = if answered.switches { fields.remove(UPGRADE) } else { None };
+        connection::remove(fields, |name| self.is_own(name));
+        fields.remove(PROXY_AUTHENTICATE);
+        if let Some(upgrade) = &upgrade {
+            connection::restore(fields, Version::HTTP_11, false, Some(upgrade));
+        }
+        if let Some(version) = answered.version {
+            self.via.append(fields, version);
+        }
+        fields.insert(SEAWALL_ATTEMPTS, HeaderValue::from(answered.attempts));
+        if answered.stop {
+            fields.insert(SEAWALL_RETRY, HeaderValue::from_static("no"));
+        }
+        fields.insert(self.names.request_id.clone(), answered.request_id.clone());
+    }
+
+    /// The names that are read and written.
+    #[must_use]
+    pub const fn names(&self) -> &FieldNames {
+        &self.names
+    }
+
+    fn take_stated(&self, fields: &mut HeaderMap, inbound: &Inbound<'_>) -> Stated {
+        let names = &self.names;
+        let for_deadline = inbound.trusted || inbound.trusted_for_deadline;
+        let stated = Stated {
+            remaining: allowed(fields, &names.remaining, for_deadline),
+            attempt: allowed(fields, &names.attempt, inbound.trusted),
+            tenant: allowed(fields, &names.tenant, inbound.trusted),
+            priority: allowed(fields, &names.priority, inbound.trusted),
+            cost: allowed(fields, &names.cost, inbound.trusted),
+        };
+        fields.remove(&names.remaining);
+        fields.remove(&names.attempt);
+        stated
+    }
+
+    /// Whether a `Connection` field may not take `name` away because it is one of ours.
+    fn is_own(&self, name: &HeaderName) -> bool {
+        let names = &self.names;
+        [
+            &names.remaining,
+            &names.attempt,
+            &names.tenant,
+            &names.priority,
+            &names.cost,
+            &names.request_id,
+            &names.correlation_id,
+        ]
+        .contains(&name)
+    }
+
+    /// Removes fields that differ from a protected one only in `_` for `-`.
+    fn remove_twins(&self, fields: &mut HeaderMap) {
+        if !fields.keys().any(|name| name.as_str().contains('_')) {
+            return;
+        }
+        let twins: Vec<HeaderName> = fields
+            .keys()
+            .filter(|name| name.as_str().contains('_') && self.is_twin(name))
+            .cloned()
+            .collect();
+        for twin in twins {
+            fields.remove(twin);
+        }
+    }
+
+    fn is_twin(&self, name: &HeaderName) -> bool {
+        // A configured name may itself have an underscore.
+        if self.is_own(name) {
+            return false;
+        }
+        HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes()).is_ok_and(|plain| {
+            self.is_own(&plain)
+                || connection::is_protected(&plain)
+                || plain == TRANSFER_ENCODING
+                || plain == CONNECTION
+                || plain == UPGRADE
+                || plain == TE
+        })
+    }
+}
+
+/// The value of `name` if the peer may state it and did so once; otherwise the field is removed.
+fn allowed(fields: &mut HeaderMap, name: &HeaderName, may: bool) -> Option<HeaderValue> {
+    let mut values = fields.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) if may => Some(value.clone()),
+        (None, _) => None,
+        _ => {
+            fields.remove(name);
+            None
+        }
+    }
+}
+
+/// Says who asked, for what host and how: appended to what a trusted peer said, in place of what
+/// another said. `Forwarded` is written only where the request had one; scheme and host as a
+/// trusted peer stated them stay, since they are those of the first hop.
+fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>) {
+    let had_forwarded = fields.contains_key(FORWARDED);
+    if !inbound.trusted {
+        for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST] {
+            fields.remove(name);
+        }
+    }
+    let peer = inbound.peer.to_canonical();
+    append_to_list(fields, X_FORWARDED_FOR, &peer.to_string());
+    if had_forwarded {
+        let mut element = match peer {
+            IpAddr::V4(peer) => format!("for={peer}"),
+            IpAddr::V6(peer) => format!("for=\"[{peer}]\""),
+        };
+        if let Some(host) = inbound.authority.and_then(|host| host.value().to_str().ok()) {
+            // Quoted: a host with a port or brackets is no token. A host has no quote or backslash.
+            let _ = write!(element, ";host=\"{host}\"");
+        }
+        element.push_str(";proto=http");
+        append_to_list(fields, FORWARDED, &element);
+    }
+    fields.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    if let Some(authority) = inbound.authority {
+        fields.entry(X_FORWARDED_HOST).or_insert_with(|| authority.value().clone());
+    }
+}
+
+/// Joins all lines of the list `name` and `element` into one line.
+fn append_to_list(fields: &mut HeaderMap, name: HeaderName, element: &str) {
+    let mut joined = Vec::new();
+    for line in fields.get_all(&name) {
+        joined.extend_from_slice(line.as_bytes());
+        joined.extend_from_slice(b", ");
+    }
+    joined.extend_from_slice(element.as_bytes());
+    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
+        fields.insert(name, value);
+    }
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const SEAWALL_ATTEMPTS: HeaderName = HeaderName::from_static("seawall-attempts");
+const SEAWALL_RETRY: HeaderName = HeaderName::from_static("seawall-retry");
+/// Times a request may have passed here before: a gateway and a sidecar on each side make four.
+const PASSES_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn table(routes: &[(Option<&str>, &str)]) -> RouteTable {
+    RouteTable::new(routes.iter().enumerate().map(|(index, &(host, path))| (host, path, index)))
+}
+
+#[track_caller]
+fn check(table: &RouteTable, host: &str, path: &str, expected: Option<usize>) {
+    assert_eq!(table.find(host, path), Ok(expected), "{host} {path}");
+}
+
+#[test]
+fn an_exact_host_goes_before_any_host_and_falls_through_to_it() {
+    let table = table(&[(None, "/"), (Some("a.example"), "/orders"), (None, "/orders/1")]);
+    check(&table, "a.example", "/orders/1", Some(1));
+    check(&table, "a.example", "/other", Some(0));
+    check(&table, "b.example", "/orders/1", Some(2));
+    check(&table, "", "/orders/1", Some(2));
+    check(&table, "b.example", "/orders", Some(0));
+}
+
+#[test]
+fn the_longest_prefix_wins_whatever_the_order_they_were_given_in() {
+    for routes in
+        [[(None, "/a"), (None, "/a/b"), (None, "/")], [(None, "/"), (None, "/a/b"), (None, "/a")]]
+    {
+        let table = table(&routes);
+        let index = |prefix| routes.iter().position(|&(_, known)| known == prefix);
+        check(&table, "h", "/a/b/c", index("/a/b"));
+        check(&table, "h", "/a/bc", index("/a"));
+        check(&table, "h", "/b", index("/"));
+    }
+}
+
+#[test]
+fn a_prefix_matches_whole_segments_only() {
+    for prefix in ["/orders", "/orders/"] {
+        let table = table(&[(None, prefix)]);
+        check(&table, "h", "/orders", Some(0));
+        check(&table, "h", "/orders/", Some(0));
+        check(&table, "h", "/orders/1", Some(0));
+        check(&table, "h", "/ordersX", None);
+        check(&table, "h", "/order", None);
+        check(&table, "h", "/Orders", None);
+        check(&table, "h", "/", None);
+        check(&table, "h", "*", None);
+    }
+}
+
+#[test]
+fn of_two_equal_routes_the_earlier_one_wins() {
+    let table = table(&[(Some("h"), "/a"), (Some("H:80"), "/a/")]);
+    check(&table, "h", "/a", Some(0));
+}
+
+#[test]
+fn hosts_match_without_case_port_and_final_dot() {
+    let table = table(&[(Some("A.Example"), "/"), (Some("[::1]"), "/"), (Some("b.example"), "/")]);
+    for host in ["a.example", "A.EXAMPLE", "a.example:8080", "a.example.", "a.example.:80"] {
+        check(&table, host, "/", Some(0));
+    }
+    check(&table, "[::1]:8080", "/", Some(1));
+    check(&table, "[::1]", "/", Some(1));
+    check(&table, "b.example", "/", Some(2));
+    check(&table, "xa.example", "/", None);
+    check(&table, "a.example.org", "/", None);
+}
+
+#[test]
+fn many_hosts_are_all_found() {
+    let hosts: Vec<String> = (0..100).rev().map(|n| format!("host{n}.example")).collect();
+    let table = RouteTable::new(hosts.iter().enumerate().map(|(at, host)| (Some(host), "/", at)));
+    for (at, host) in hosts.iter().enumerate() {
+        check(&table, host, "/x", Some(at));
+    }
+}
+
+const AMBIGUOUS: [&str; 24] = [
+    "/orders/../admin",
+    "/orders/./x",
+    "/..",
+    "/.",
+    "/orders/..",
+    "/orders/%2e%2e/admin",
+    "/orders/%2E%2e/admin",
+    "/orders/.%2E/admin",
+    "/orders/%2e",
+    "/orders/..;/admin",
+    "/orders/..;x=1/admin",
+    "/orders/.;/admin",
+    "/orders%2fadmin",
+    "/orders%2Fadmin",
+    "/orders%5c..%5cadmin",
+    "/orders%5Cadmin",
+    "/orders\\admin",
+    "//orders",
+    "/orders//admin",
+    "/orders/%",
+    "/orders/%2",
+    "/orders/%zz",
+    "/orders/%2g",
+    "/orders//",
+];
+
+const PLAIN: [&str; 14] = [
+    "/orders/...",
+    "/orders/.../x",
+    "/orders/..a",
+    "/orders/a..",
+    "/orders/.well-known",
+    "/orders/%2e%2ea",
+    "/orders/%20",
+    "/orders/%252e%252e",
+    "/orders/a.b/c",
+    "/orders/;a",
+    "/orders/",
+    "/orders/%C3%A9",
+    "/orders/a%3b",
+    "/",
+];
+
+#[test]
+fn a_path_with_two_readings_is_refused_where_a_route_depends_on_the_path() {
+    let table = table(&[(None, "/"), (None, "/orders")]);
+    for path in AMBIGUOUS {
+        assert_eq!(table.find("h", path), Err(BadPath), "{path}");
+    }
+    for path in PLAIN {
+        assert!(table.find("h", path).is_ok(), "{path}");
+    }
+}
+
+#[test]
+fn a_path_passes_untouched_where_no_route_depends_on_it() {
+    let table = table(&[(None, "/"), (Some("a.example"), "/orders"), (Some("b.example"), "/")]);
+    for path in AMBIGUOUS.into_iter().chain(PLAIN) {
+        check(&table, "other.example", path, Some(0));
+        check(&table, "b.example", path, Some(2));
+    }
+    assert_eq!(table.find("a.example", "/x/../orders"), Err(BadPath));
+}
+
+#[test]
+fn an_escaped_unreserved_character_does_not_get_around_a_route() {
+    let table = table(&[(None, "/"), (None, "/orders")]);
+    check(&table, "h", "/%6frders/1", Some(1));
+    check(&table, "h", "/%6Frder%73", Some(1));
+    check(&table, "h", "/orders%20", Some(0));
+    check(&table, "h", "/%256frders", Some(0));
+}
+
+proptest! {
+    #[test]
+    fn the_table_agrees_with_a_naive_search(
+        routes in proptest::collection::vec(
+            (proptest::option::of("[ab]"), "(/[ab]{1,2}){0,3}/?"), 0..8),
+        host in "[abc]",
+        path in "(/[ab]{1,2}){1,4}",
+    ) {
+        let table = RouteTable::new(
+            routes.iter().enumerate().map(|(at, (host, path))| (host.as_deref(), path.as_str(), at)),
+        );
+        let naive = routes
+            .iter()
+            .enumerate()
+            .filter(|(_, (known, _))| known.as_ref().is_none_or(|known| *known == host))
+            .filter(|(_, (_, prefix))| {
+                format!("{path}/").starts_with(&format!("{}/", prefix.trim_end_matches('/')))
+            })
+            .min_by_key(|(at, (known, prefix))| {
+                let length = prefix.trim_end_matches('/').len();
+                (known.is_none(), std::cmp::Reverse(length), *at)
+            })
+            .map(|(at, _)| at);
+        prop_assert_eq!(table.find(&host, &path), Ok(naive));
+    }
+
+    #[test]
+    fn any_text_gets_an_answer(host in ".{0,20}", path in ".{0,40}") {
+        let _ = table(&[(Some("a"), "/x"), (None, "/y")]).find(&host, &path);
+    }
+}
