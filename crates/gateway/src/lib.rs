@@ -28,3 +28,10 @@ pub use headers::{
 };
 pub use refusal::Refusal;
 pub use route::{BadPath, RouteTable};
+mod upstream;
+
+pub use upstream::{
+    CheckoutError, ClosedTotals, ConnectError, EndpointStats, Lease, Pool, PoolProtocol,
+    PoolSettings, PoolStats, RequestBody, ResolveError, Resolver, ResolverStats, SendError,
+    UploadError, UpstreamBody, classify,
+};
