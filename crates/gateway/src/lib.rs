@@ -18,11 +18,14 @@ pub use units::{
     parse_size,
 };
 mod authority;
+mod body;
 mod headers;
 mod refusal;
 mod route;
+mod server;
 
 pub use authority::Authority;
+pub use body::{IdleBody, IdleBodyError};
 pub use headers::{
     Answered, FieldNames, Fields, Ids, Inbound, Stated, TraceContext, check_framing, upgrade_of,
 };
@@ -34,4 +37,8 @@ pub use upstream::{
     CheckoutError, ClosedTotals, ConnectError, EndpointStats, Lease, Pool, PoolProtocol,
     PoolSettings, PoolStats, RequestBody, ResolveError, Resolver, ResolverStats, SendError,
     UploadError, UpstreamBody, classify,
+pub use server::{
+    CloseReason, ConnInfo, ConnectionGauges, DownstreamProtocol, DrainPhase, DrainPhases,
+    DrainReport, DrainSignal, DrainTrigger, DrainView, ListenerOptions, Server, ServerOptions,
+    bind, drain_signal, max_connections_default, raise_file_limit,
 };

@@ -1,0 +1,308 @@
+//! Takes connections and turns them into requests, and lets go of both in an orderly way.
+//!
+//! One task per listener accepts; one task per connection finds out whether it speaks HTTP/1.1 or
+//! HTTP/2, serves it, and keeps its timers. A request goes to a handler with the [`ConnInfo`] of
+//! its connection. A handler's future is dropped when its caller leaves.
+//!
+//! What ends a connection, and the reason it is then counted under ([`CloseReason`]):
+//!
+//! | what | limit | reason |
+//! |---|---|---|
+//! | no byte | `first_byte_timeout`, 10 s | first_byte |
+//! | a request head, from its first byte | `head_timeout`, 10 s | head |
+//! | no request | `idle_timeout`, 75 s | idle |
+//! | age, told at the next answer or by GOAWAY | `max_age` ± 10 %, 1 h | age |
+//! | a write or an HTTP/2 stream without progress | `write_stall`, 60 s | stall |
+//! | control frames, resets, abandoned requests | see `frames`, `abandon` | abuse |
+//! | the server leaves | see [`DrainPhases`] | drain |
+//!
+//! Nothing ends a connection while a request on it waits for its answer, nor a long answer that is
+//! being read: those limits are the pipeline's. On HTTP/2 a stream that stalls is reset alone.
+//!
+//! Known limits: a lone LF ends a line of an HTTP/1.1 head, as RFC 9112 section 2.2 allows; it has
+//! one reading here, and what goes upstream is written anew. A head that begins right behind
+//! another request is given the idle time until its next byte comes.
+
+mod abandon;
+mod accept;
+mod bind;
+mod conn;
+mod detect;
+mod drain;
+mod frames;
+mod gauges;
+mod io;
+mod service;
+mod stall;
+mod state;
+mod watch;
+
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use seawall::Clock;
+use seawall_policy::Timestamp;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch as channel};
+use tokio::task::JoinSet;
+
+pub use bind::{bind, max_connections_default, raise_file_limit};
+pub use drain::{
+    DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
+};
+pub use gauges::{CloseReason, ConnectionGauges};
+pub use state::{ConnInfo, DownstreamProtocol};
+
+use accept::Acceptor;
+use conn::ConnSettings;
+use drain::{DrainClock, Left};
+use state::{ConnGuard, ConnParts};
+
+/// What is the same for all listeners.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions {
+    /// Open connections at which accepting pauses; at least 1. Default by
+    /// [`max_connections_default`].
+    pub max_connections: usize,
+    /// Bytes of one request head; beyond, 431. At least 8 KiB are buffered. Default 64 KiB.
+    pub head_bytes: usize,
+    /// Fields of one HTTP/1.1 request head; beyond, 431. Default 100.
+    pub head_fields: usize,
+    /// Concurrent HTTP/2 streams of one connection; more are refused. Default 256.
+    pub h2_streams: u32,
+    /// How long a peer may take nothing of what we have for it. Default 60 s.
+    pub write_stall: Duration,
+    /// The phases of leaving.
+    pub drain: DrainPhases,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            max_connections: 8192,
+            head_bytes: 64 * 1024,
+            head_fields: 100,
+            h2_streams: 256,
+            write_stall: Duration::from_secs(60),
+            drain: DrainPhases::default(),
+        }
+    }
+}
+
+/// What is told apart by listener.
+#[derive(Clone)]
+pub struct ListenerOptions {
+    /// Wait for the first byte of a connection. Default 10 s.
+    pub first_byte_timeout: Duration,
+    /// Wait for a whole request head, from its first byte. Default 10 s.
+    pub head_timeout: Duration,
+    /// Wait for the next request on a connection. Default 75 s: longer than the 60 s after which
+    /// common load balancers close their side first.
+    pub idle_timeout: Duration,
+    /// Age after which a connection is told to close, jittered × 0.9–1.1. Default 1 h.
+    pub max_age: Duration,
+    /// Which peers are trusted: one that abandons too many requests is told to close and finishes
+    /// what it has, instead of being cut. Default none.
+    pub is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+}
+
+impl Default for ListenerOptions {
+    fn default() -> Self {
+        Self {
+            first_byte_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            max_age: Duration::from_secs(3600),
+            is_trusted: Arc::new(|_| false),
+        }
+    }
+}
+
+impl fmt::Debug for ListenerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerOptions")
+            .field("first_byte_timeout", &self.first_byte_timeout)
+            .field("head_timeout", &self.head_timeout)
+            .field("idle_timeout", &self.idle_timeout)
+            .field("max_age", &self.max_age)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Serves HTTP on any number of listeners until it is told to leave.
+#[derive(Debug)]
+pub struct Server {
+    options: ServerOptions,
+    clock: Clock,
+    gauges: Arc<ConnectionGauges>,
+    changed: Arc<Notify>,
+    view: channel::Sender<DrainView>,
+}
+
+impl Server {
+    /// A server that accepts nothing yet.
+    #[must_use]
+    pub fn new(options: ServerOptions, clock: Clock) -> Self {
+        let view = channel::Sender::new(DrainView::SERVING);
+        Self { options, clock, gauges: Arc::default(), changed: Arc::default(), view }
+    }
+
+    /// Its counts.
+    #[must_use]
+    pub fn gauges(&self) -> Arc<ConnectionGauges> {
+        Arc::clone(&self.gauges)
+    }
+
+    /// Where its drain stands, now and later; for readiness and for deadlines.
+    #[must_use]
+    pub fn drain_view(&self) -> channel::Receiver<DrainView> {
+        self.view.subscribe()
+    }
+
+    /// Serves until `signal` was given and the drain is over, then says what had to be cut.
+    ///
+    /// Upgraded connections are in the hands of those who upgraded them: they should end by
+    /// [`ConnInfo::closing`], and are counted as cut if they did not.
+    pub async fn run<H, F, B>(
+        self,
+        listeners: Vec<(TcpListener, ListenerOptions)>,
+        handler: H,
+        mut signal: DrainSignal,
+    ) -> DrainReport
+    where
+        H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let room = Arc::new(Semaphore::new(self.options.max_connections.max(1)));
+        let mut acceptors = JoinSet::new();
+        for (index, (listener, options)) in listeners.into_iter().enumerate() {
+            let start = self.starter(index, &listener, options, handler.clone());
+            let room = Arc::clone(&room);
+            let (gauges, drain) = (self.gauges(), self.view.subscribe());
+            acceptors.spawn(Acceptor { listener, room, gauges, drain, start }.run());
+        }
+        signal.reached(1).await;
+        self.drain(signal, acceptors).await
+    }
+
+    /// What is done with each connection a listener accepts.
+    fn starter<H, F, B>(
+        &self,
+        index: usize,
+        listener: &TcpListener,
+        options: ListenerOptions,
+        handler: H,
+    ) -> impl FnMut(TcpStream, SocketAddr, OwnedSemaphorePermit) + Send + 'static
+    where
+        H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let settings = Arc::new(ConnSettings { server: self.options, listener: options });
+        let bound = listener.local_addr().ok();
+        let clock = self.clock;
+        let (gauges, changed) = (self.gauges(), Arc::clone(&self.changed));
+        let drain = self.view.subscribe();
+        move |socket, peer, permit| {
+            gauges.on_accept();
+            let guard = ConnGuard {
+                gauges: Arc::clone(&gauges),
+                changed: Arc::clone(&changed),
+                state: None,
+                reason: CloseReason::Failed,
+                _room: permit,
+            };
+            // Without it the socket is gone already, and the first read will say so.
+            let _ = socket.set_nodelay(true);
+            let parts = ConnParts {
+                peer,
+                local: socket.local_addr().ok().or(bound).unwrap_or(peer),
+                listener: index,
+                trusted: (settings.listener.is_trusted)(peer.ip()),
+                clock,
+                gauges: Arc::clone(&gauges),
+                drain: drain.clone(),
+                changed: Arc::clone(&changed),
+            };
+            let settings = Arc::clone(&settings);
+            tokio::spawn(conn::serve(socket, parts, guard, settings, handler.clone()));
+        }
+    }
+
+    async fn drain(self, mut signal: DrainSignal, mut acceptors: JoinSet<()>) -> DrainReport {
+        let began = self.clock.now();
+        let mut drain = DrainClock::new(began, self.options.drain);
+        let mut phase = DrainPhase::Serving;
+        let mut signals = 1;
+        loop {
+            let reached = drain.advance(self.clock.now(), self.left());
+            if reached != phase {
+                phase = reached;
+                self.show(began, phase, &drain);
+                // The listeners take what had come before anything is said to be over.
+                while phase >= DrainPhase::InFlight && acceptors.join_next().await.is_some() {}
+                continue;
+            }
+            if phase == DrainPhase::Over {
+                return self.finish(began).await;
+            }
+            let due = self.clock.instant(drain.deadline(self.left()));
+            tokio::select! {
+                () = signal.reached(signals + 1) => {
+                    signals += 1;
+                    drain.hasten(self.clock.now());
+                }
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep_until(due) => {}
+            }
+        }
+    }
+
+    fn show(&self, began: Timestamp, phase: DrainPhase, drain: &DrainClock) {
+        self.view.send_replace(DrainView {
+            phase,
+            in_flight_until: drain.in_flight_until(),
+            began,
+            accept_until: began.after(self.options.drain.accept),
+        });
+    }
+
+    fn left(&self) -> Left {
+        Left {
+            connections: self.gauges.active(),
+            requests: self.gauges.requests(),
+            last_request: self.gauges.last_request(),
+        }
+    }
+
+    /// Waits a moment for the connections that were just told that it is over.
+    async fn finish(self, began: Timestamp) -> DrainReport {
+        let left = self.left();
+        let took = self.clock.now().since(began);
+        let gone = async {
+            while self.gauges.active() > 0 {
+                self.changed.notified().await;
+            }
+        };
+        // Those that stay were upgraded, or their task is busy; they go with the process.
+        let _ = tokio::time::timeout(CUT_TIME, gone).await;
+        DrainReport { connections_cut: left.connections, requests_cut: left.requests, took }
+    }
+}
+
+/// Long enough for every connection's task to run once.
+const CUT_TIME: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests;

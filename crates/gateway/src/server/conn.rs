@@ -1,0 +1,306 @@
+//! The life of one connection, from its first byte to its end.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use seawall_policy::{Rng, Timestamp};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::detect::{Detected, detect};
+use super::drain::{DrainPhase, DrainView};
+use super::gauges::CloseReason;
+use super::io::ConnIo;
+use super::service::Requests;
+use super::stall::StreamExecutor;
+use super::state::{ConnGuard, ConnInfo, ConnParts, ConnState, DownstreamProtocol};
+use super::watch::{Seen, Step, Watch};
+use super::{ListenerOptions, ServerOptions};
+
+/// What every connection of a listener needs.
+#[derive(Debug)]
+pub(super) struct ConnSettings {
+    pub(super) server: ServerOptions,
+    pub(super) listener: ListenerOptions,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve<H, F, B>(
+    mut socket: TcpStream,
+    parts: ConnParts,
+    mut guard: ConnGuard,
+    settings: Arc<ConnSettings>,
+    handler: H,
+) where
+    H: Fn(Request<Incoming>, ConnInfo) -> F + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let clock = parts.clock;
+    let opened = clock.now();
+    let mut drain = parts.drain.clone();
+    let options = &settings.listener;
+    let detected = tokio::select! {
+        biased;
+        detected = detect(&mut socket, &clock, options.first_byte_timeout, options.head_timeout) => {
+            detected
+        }
+        _ = drain.wait_for(|view| view.phase >= DrainPhase::Close) => Err(CloseReason::Drain),
+    };
+    let Detected { protocol, read, first_byte } = match detected {
+        Ok(detected) => detected,
+        Err(reason) => {
+            guard.reason = reason;
+            return;
+        }
+    };
+    let state = Arc::new(ConnState::new(parts, protocol, first_byte));
+    guard.state = Some(Arc::clone(&state));
+    let io = ConnIo::new(socket, read, Arc::clone(&state), settings.server.write_stall, guard);
+    let io = TokioIo::new(io);
+    let requests = Requests { handler, state: Arc::clone(&state) };
+    let driver = Driver::new(opened, &state, &settings, drain);
+    match protocol {
+        DownstreamProtocol::Http1 => {
+            let connection = http1_builder(&settings.server).serve_connection(io, requests);
+            driver.run(connection.with_upgrades()).await;
+        }
+        DownstreamProtocol::Http2 => {
+            let executor =
+                StreamExecutor { state: Arc::clone(&state), limit: settings.server.write_stall };
+            let connection =
+                http2_builder(executor, &settings.server).serve_connection(io, requests);
+            driver.run(connection).await;
+        }
+    }
+}
+
+fn http1_builder(options: &ServerOptions) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .keep_alive(true)
+        // A caller that leaves is noticed, and the handler's future dropped.
+        .half_close(false)
+        .max_headers(options.head_fields)
+        .max_header_size(options.head_bytes)
+        .max_buf_size(options.head_bytes.max(HTTP1_BUFFER_MIN))
+        // hyper's timer runs while a connection is idle, too; ours tells the two apart.
+        .header_read_timeout(None)
+        .timer(TokioTimer::new());
+    builder
+}
+
+fn http2_builder(
+    executor: StreamExecutor,
+    options: &ServerOptions,
+) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(options.h2_streams)
+        .max_header_list_size(u32::try_from(options.head_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(RESET_BEFORE_ACCEPT_MAX)
+        .max_local_error_reset_streams(RESET_FOR_ERROR_MAX);
+    builder
+}
+
+/// A connection of hyper's that can be asked to end.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    fn graceful_shutdown(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> Graceful for http1::UpgradeableConnection<I, S>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B, E> Graceful for http2::Connection<I, S, E>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: hyper::service::HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Polls a connection and keeps its timers.
+struct Driver {
+    state: Arc<ConnState>,
+    drain: watch::Receiver<DrainView>,
+    watch: Watch,
+    opened: Timestamp,
+    /// Where within the drain's first phase this connection is told, of 2³².
+    share: u32,
+}
+
+/// Why a driver looks up.
+enum Event {
+    Ended(hyper::Result<()>),
+    Looked,
+    Drain,
+}
+
+impl Driver {
+    fn new(
+        opened: Timestamp,
+        state: &Arc<ConnState>,
+        settings: &ConnSettings,
+        drain: watch::Receiver<DrainView>,
+    ) -> Self {
+        let options = &settings.listener;
+        let mut rng = seawall::ThreadRng;
+        let tenth = options.max_age / 10;
+        let age = rng.duration_between(
+            options.max_age.saturating_sub(tenth),
+            options.max_age.saturating_add(tenth),
+        );
+        let share = u32::try_from(rng.below(1 << 32)).unwrap_or(u32::MAX);
+        let watch = Watch {
+            protocol: state.protocol,
+            trusted: state.trusted,
+            head_timeout: options.head_timeout,
+            idle_timeout: options.idle_timeout,
+            old_at: opened.after(age),
+            drain_at: Timestamp::MAX,
+            told: None,
+        };
+        Self { state: Arc::clone(state), drain, watch, opened, share }
+    }
+
+    /// Runs `connection` until it ends or has to be cut; dropping it then closes the socket.
+    async fn run(mut self, connection: impl Graceful) {
+        let mut connection = pin!(connection);
+        let clock = self.state.clock;
+        let mut timer = pin!(tokio::time::sleep_until(clock.instant(self.opened)));
+        let mut phase = self.look_at_drain();
+        let reason = loop {
+            let event = self.next_event(connection.as_mut(), timer.as_mut()).await;
+            match event {
+                Event::Ended(ended) => break self.reason_of(ended),
+                Event::Drain => {
+                    let before = std::mem::replace(&mut phase, self.look_at_drain());
+                    if phase == DrainPhase::Over {
+                        break CloseReason::Drain;
+                    }
+                    if before < DrainPhase::Close && phase == DrainPhase::Close {
+                        self.note_told(CloseReason::Drain);
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+                Event::Looked => {}
+            }
+            match self.watch.step(clock.now(), Seen::of(&self.state)) {
+                Step::Wait(_) => {}
+                Step::Cut(reason) => break reason,
+                Step::Tell(reason) => {
+                    self.note_told(reason);
+                    if self.state.protocol == DownstreamProtocol::Http2 {
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+            }
+        };
+        self.state.reason.set(reason);
+    }
+
+    /// Polls the connection until it ends, something is due, or the drain moves on.
+    async fn next_event(
+        &mut self,
+        mut connection: Pin<&mut impl Graceful>,
+        mut timer: Pin<&mut tokio::time::Sleep>,
+    ) -> Event {
+        let (state, watch) = (&self.state, &self.watch);
+        let clock = state.clock;
+        let looked = poll_fn(|cx| {
+            state.register(cx.waker());
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Event::Ended(ended));
+            }
+            let Step::Wait(until) = watch.step(clock.now(), Seen::of(state)) else {
+                return Poll::Ready(Event::Looked);
+            };
+            // A timer that is early only looks once too often; one that is late must be moved.
+            let until = clock.instant(until);
+            if timer.is_elapsed() || until < timer.deadline() {
+                timer.as_mut().reset(until);
+            }
+            timer.as_mut().poll(cx).map(|()| Event::Looked)
+        });
+        tokio::select! {
+            biased;
+            event = looked => event,
+            changed = self.drain.changed() => match changed {
+                Ok(()) => Event::Drain,
+                // The server is gone without a drain: nothing will change any more.
+                Err(_) => Event::Ended(Ok(())),
+            },
+        }
+    }
+
+    fn look_at_drain(&mut self) -> DrainPhase {
+        let view = *self.drain.borrow_and_update();
+        if let Some(point) = view.close_point(self.opened, self.share) {
+            self.watch.drain_at = point;
+        }
+        view.phase
+    }
+
+    fn note_told(&mut self, reason: CloseReason) {
+        self.state.close_after_answer();
+        if self.watch.told.is_none() {
+            self.watch.told = Some((self.state.clock.now(), reason));
+        }
+    }
+
+    fn reason_of(&self, ended: hyper::Result<()>) -> CloseReason {
+        match (ended, self.watch.told) {
+            (Ok(()), Some((_, reason))) => reason,
+            (Ok(()), None) => CloseReason::Ended,
+            (Err(error), _) if is_calm_down(&error) => CloseReason::Abuse,
+            (Err(_), Some((_, reason))) => reason,
+            (Err(_), None) => CloseReason::Failed,
+        }
+    }
+}
+
+/// Whether h2 closed the connection for a flood.
+fn is_calm_down(error: &hyper::Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<h2::Error>())
+        .is_some_and(|error| error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
+}
+
+/// hyper takes no smaller buffer.
+const HTTP1_BUFFER_MIN: usize = 8192;
+/// An HTTP/2 peer that is still there answers. Source: hyper `keep_alive_timeout` for the second.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Streams reset before we took them. Source: h2 `DEFAULT_REMOTE_RESET_STREAM_MAX`.
+const RESET_BEFORE_ACCEPT_MAX: usize = 20;
+/// Streams we reset for the peer's errors. Source: h2 `DEFAULT_LOCAL_RESET_COUNT_MAX`.
+const RESET_FOR_ERROR_MAX: usize = 1024;

@@ -1,0 +1,150 @@
+//! The bytes of a connection on their way in and out: what was read before its protocol was known
+//! comes first, heads and frames are noticed, and a peer that takes nothing is given up.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
+
+use super::frames::FrameScanner;
+use super::gauges::CloseReason;
+use super::state::{ConnGuard, ConnState, DownstreamProtocol};
+
+/// A connection's socket with what is known of it.
+#[derive(Debug)]
+pub(super) struct ConnIo<S> {
+    socket: S,
+    /// Read before the protocol was known; comes again.
+    replay: BytesMut,
+    scanner: Option<FrameScanner>,
+    state: Arc<ConnState>,
+    /// How long a write may make no progress.
+    write_stall: Duration,
+    /// Runs while a write makes none.
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// Whether `stalled` is running; the timer itself is kept for the next time.
+    is_stalled: bool,
+    _guard: ConnGuard,
+}
+
+impl<S> ConnIo<S> {
+    pub(super) fn new(
+        socket: S,
+        replay: BytesMut,
+        state: Arc<ConnState>,
+        write_stall: Duration,
+        guard: ConnGuard,
+    ) -> Self {
+        let scanner = (state.protocol == DownstreamProtocol::Http2)
+            .then(|| FrameScanner::new(state.clock.now()));
+        Self {
+            socket,
+            replay,
+            scanner,
+            state,
+            write_stall,
+            stalled: None,
+            is_stalled: false,
+            _guard: guard,
+        }
+    }
+
+    fn on_read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.state.on_bytes();
+        let Some(scanner) = &mut self.scanner else { return Ok(()) };
+        scanner.on_read(self.state.clock.now(), bytes).map_err(|flood| {
+            self.state.reason.set(CloseReason::Abuse);
+            io::Error::other(flood)
+        })
+    }
+
+    /// Passes on what a write came to, or gives up if it came to nothing for too long.
+    fn on_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(written) = written {
+            self.is_stalled = false;
+            if let (Ok(bytes), Some(scanner)) = (&written, &mut self.scanner) {
+                scanner.on_write(*bytes);
+            }
+            return Poll::Ready(written);
+        }
+        let clock = self.state.clock;
+        let limit = self.write_stall;
+        let deadline = || clock.instant(clock.now().after(limit));
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(deadline())));
+        if !self.is_stalled {
+            timer.as_mut().reset(deadline());
+            self.is_stalled = true;
+        }
+        if timer.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.state.reason.set(CloseReason::Stall);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ConnIo<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        if this.replay.has_remaining() {
+            let length = this.replay.len().min(buffer.remaining());
+            buffer.put_slice(&this.replay.split_to(length));
+            if this.replay.is_empty() {
+                this.replay = BytesMut::new();
+            }
+        } else if Pin::new(&mut this.socket).poll_read(cx, buffer)?.is_pending() {
+            return Poll::Pending;
+        }
+        if buffer.filled().len() > before {
+            this.on_read(&buffer.filled()[before..])?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ConnIo<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        self.on_write(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, slices);
+        self.on_write(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
