@@ -1,0 +1,301 @@
+//! Writes every family of the table, in its order, into an exposition.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use seawall::Clock;
+use seawall_policy::Timestamp;
+
+use super::family::{Family, Kind, Origin, Row};
+use super::labels::{BREAKER_STATES, POOL_STATES};
+use super::process::Process;
+use super::snapshot::{PoolView, UpstreamSnapshot};
+use super::table::TABLE;
+use super::{BOUNDS, Metrics, Snapshot, Source};
+
+/// The text a scrape gets.
+#[derive(Debug)]
+pub struct Exposition {
+    registry: Registry,
+}
+
+/// A format of that text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus text 0.0.4.
+    Prometheus,
+}
+
+impl Format {
+    /// The content type to answer with.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// What the collector reads.
+#[derive(Debug)]
+struct Exposed {
+    metrics: Arc<Metrics>,
+    source: Arc<dyn Source>,
+    clock: Clock,
+    started_seconds: f64,
+}
+
+impl Exposition {
+    /// Shows `metrics`, and what `source` keeps. The moment of this call is shown as the start.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>, source: Arc<dyn Source>, clock: Clock) -> Self {
+        let started_seconds = Duration::from_millis(clock.unix_millis()).as_secs_f64();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Exposed { metrics, source, clock, started_seconds }));
+        Self { registry }
+    }
+
+    /// The text of one scrape. Reads three small files of the system; not for the request path.
+    #[must_use]
+    pub fn render(&self, format: Format) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = match format {
+            Format::OpenMetrics => {
+                prometheus_client::encoding::text::encode(&mut text, &self.registry)
+            }
+            Format::Prometheus => {
+                prometheus_client::encoding::prometheus_text::encode(&mut text, &self.registry)
+            }
+        };
+        text
+    }
+}
+
+/// Values of a family's labels, in the table's order.
+type Values<'a> = Vec<&'a str>;
+
+/// A number of the wire.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Whole(u64),
+    Real(f64),
+}
+
+impl From<bool> for Number {
+    fn from(on: bool) -> Self {
+        Self::Whole(u64::from(on))
+    }
+}
+
+impl Collector for Exposed {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let now = self.clock.now();
+        self.metrics.tick(now);
+        let mut snapshot = Snapshot {
+            upstreams: vec![UpstreamSnapshot::default(); self.metrics.shape.upstreams.len()],
+            ..Snapshot::default()
+        };
+        self.source.collect(&mut snapshot);
+        let scrape = Scrape { exposed: self, snapshot: &snapshot, process: Process::read(), now };
+        TABLE.iter().try_for_each(|row| scrape.family(row, &mut encoder))
+    }
+}
+
+/// One scrape.
+struct Scrape<'a> {
+    exposed: &'a Exposed,
+    snapshot: &'a Snapshot,
+    process: Process,
+    now: Timestamp,
+}
+
+impl<'a> Scrape<'a> {
+    fn family(&self, row: &Row, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let unit = row.unit.map(|unit| match unit {
+            "seconds" => Unit::Seconds,
+            "bytes" => Unit::Bytes,
+            other => Unit::Other(other.to_owned()),
+        });
+        let kind = match row.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+            Kind::Info => MetricType::Info,
+        };
+        let help = format!("{}.", row.help);
+        let mut family = encoder.encode_descriptor(row.stem, &help, unit.as_ref(), kind)?;
+        match row.origin {
+            Origin::Own => self.own(row, &mut family),
+            Origin::Given => self
+                .given(row.family)
+                .into_iter()
+                .try_for_each(|(values, number)| sample(row, &values, number, &mut family)),
+        }
+    }
+
+    /// A family of our own counters: every combination of its labels' values.
+    fn own(&self, row: &Row, family: &mut MetricEncoder<'_>) -> fmt::Result {
+        let metrics = &self.exposed.metrics;
+        for series in 0..metrics.series(row.family) {
+            let values = metrics.values(row, series);
+            match row.kind {
+                Kind::Histogram => {
+                    let histogram = metrics.histogram(row.family, series);
+                    let buckets: Vec<_> = BOUNDS
+                        .iter()
+                        .map(|bound| bound.as_secs_f64())
+                        .chain([f64::INFINITY])
+                        .zip(histogram.buckets)
+                        .collect();
+                    let labels = pairs(row, &values);
+                    family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                        histogram.sum.as_secs_f64(),
+                        histogram.buckets.iter().sum(),
+                        &buckets,
+                        None,
+                    )?;
+                }
+                Kind::Gauge => {
+                    let level = Number::Whole(metrics.level(row.family, series));
+                    sample(row, &values, level, family)?;
+                }
+                Kind::Counter | Kind::Info => {
+                    let count = Number::Whole(metrics.count(row.family, series));
+                    sample(row, &values, count, family)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A family that others keep, or that is made of what they keep.
+    fn given(&self, family: Family) -> Vec<(Values<'a>, Number)> {
+        let snapshot = self.snapshot;
+        match family {
+            Family::BreakerState | Family::BreakerTransitions => self.breakers(family),
+            Family::PoolConnections => self.pool_connections(),
+            Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
+            Family::Draining => one(snapshot.draining.into()),
+            Family::Build => vec![(vec![env!("CARGO_PKG_VERSION")], Number::Whole(1))],
+            Family::ProcessOpenFiles => known(self.process.open_files),
+            Family::ProcessMaxFiles => known(self.process.max_files),
+            Family::ProcessResidentMemory => known(self.process.resident_bytes),
+            Family::ProcessStart => one(Number::Real(self.exposed.started_seconds)),
+            _ => self.per_upstream(family),
+        }
+    }
+
+    fn per_upstream(&self, family: Family) -> Vec<(Values<'a>, Number)> {
+        let each = |(index, upstream): (usize, &UpstreamSnapshot)| {
+            let number = match family {
+                Family::RetryRatio => {
+                    Number::Real(self.exposed.metrics.retry_ratio(self.now, index))
+                }
+                Family::BudgetBalance => Number::Real(upstream.budget_balance?),
+                Family::RetriesOff => upstream.retries_off.into(),
+                Family::PoolWaiting => Number::Whole(upstream.pool.waiting),
+                Family::PoolConnects => Number::Whole(upstream.pool.connects),
+                Family::PoolConnectErrors => Number::Whole(upstream.pool.connect_errors),
+                Family::PoolReused => Number::Whole(upstream.pool.reused),
+                Family::BulkheadInFlight => Number::Whole(upstream.bulkhead.in_flight),
+                Family::BulkheadLimit => Number::Whole(upstream.bulkhead.limit),
+                Family::BulkheadWaiting => Number::Whole(upstream.bulkhead.waiting),
+                Family::StreamsInFlight => Number::Whole(upstream.bulkhead.streams),
+                _ => return None,
+            };
+            Some((vec![self.upstream(index)?], number))
+        };
+        self.snapshot.upstreams.iter().enumerate().filter_map(each).collect()
+    }
+
+    fn pool_connections(&self) -> Vec<(Values<'a>, Number)> {
+        let mut samples = Vec::new();
+        for (index, upstream) in self.snapshot.upstreams.iter().enumerate() {
+            let Some(name) = self.upstream(index) else { continue };
+            let PoolView { idle, busy, connecting, .. } = upstream.pool;
+            for (state, count) in POOL_STATES.iter().zip([idle, busy, connecting]) {
+                samples.push((vec![name, *state], Number::Whole(count)));
+            }
+        }
+        samples
+    }
+
+    fn breakers(&self, family: Family) -> Vec<(Values<'a>, Number)> {
+        let shape = &self.exposed.metrics.shape;
+        let mut samples = Vec::new();
+        for (index, upstream) in self.snapshot.upstreams.iter().enumerate() {
+            for breaker in &upstream.breakers {
+                let (Some(own), Some(route)) =
+                    (shape.upstreams.get(index), shape.routes.get(breaker.route))
+                else {
+                    continue;
+                };
+                let Some(endpoint) = own.endpoints.get(breaker.endpoint) else { continue };
+                let labels = [own.upstream.as_str(), route.route.as_str(), endpoint.as_str()];
+                if family == Family::BreakerState {
+                    samples.push((labels.to_vec(), Number::Whole(breaker.state as u64)));
+                    continue;
+                }
+                for (to, count) in BREAKER_STATES.iter().zip(breaker.transitions) {
+                    let values = labels.iter().chain([to]).copied().collect();
+                    samples.push((values, Number::Whole(count)));
+                }
+            }
+        }
+        samples
+    }
+
+    fn upstream(&self, index: usize) -> Option<&'a str> {
+        self.exposed.metrics.shape.upstreams.get(index).map(|known| known.upstream.as_str())
+    }
+}
+
+fn one(number: Number) -> Vec<(Values<'static>, Number)> {
+    vec![(Vec::new(), number)]
+}
+
+fn known(number: Option<u64>) -> Vec<(Values<'static>, Number)> {
+    number.map(|number| (Vec::new(), Number::Whole(number))).into_iter().collect()
+}
+
+fn pairs<'a>(row: &Row, values: &Values<'a>) -> Vec<(&'static str, &'a str)> {
+    row.labels.iter().map(|label| label.name()).zip(values.iter().copied()).collect()
+}
+
+fn sample(
+    row: &Row,
+    values: &Values<'_>,
+    number: Number,
+    family: &mut MetricEncoder<'_>,
+) -> fmt::Result {
+    let labels = pairs(row, values);
+    if row.kind == Kind::Info {
+        return family.encode_info(&labels);
+    }
+    if labels.is_empty() {
+        return value(row.kind, number, family);
+    }
+    value(row.kind, number, &mut family.encode_family(&labels)?)
+}
+
+fn value(kind: Kind, number: Number, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+    match (kind, number) {
+        (Kind::Counter, Number::Whole(count)) => {
+            encoder.encode_counter::<NoLabelSet, u64, f64>(&count, None)
+        }
+        (Kind::Counter, Number::Real(count)) => {
+            encoder.encode_counter::<NoLabelSet, f64, f64>(&count, None)
+        }
+        (_, Number::Whole(level)) => encoder.encode_gauge(&level),
+        (_, Number::Real(level)) => encoder.encode_gauge(&level),
+    }
+}

@@ -1,0 +1,430 @@
+//! The labels of the metrics and the values they can take.
+
+use seawall_policy::{Cause, Class};
+
+use super::Shape;
+
+/// A label of a family. The order of a family's labels is the order of its series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    Route,
+    /// The upstream of the route before it; adds no series.
+    RouteUpstream,
+    Upstream,
+    Endpoint,
+    Listener,
+    CodeClass,
+    CallerAttempt,
+    Header,
+    HeaderReason,
+    StopReason,
+    Class,
+    Cause,
+    Refusal,
+    Stage,
+    CloseReason,
+    BreakerTo,
+    PoolState,
+    Version,
+}
+
+impl Label {
+    /// Its name on the wire.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::RouteUpstream | Self::Upstream => "upstream",
+            Self::Endpoint => "endpoint",
+            Self::Listener => "listener",
+            Self::CodeClass => "code_class",
+            Self::CallerAttempt => "attempt",
+            Self::Header => "header",
+            Self::HeaderReason | Self::StopReason | Self::Refusal | Self::CloseReason => "reason",
+            Self::Class => "class",
+            Self::Cause => "cause",
+            Self::Stage => "stage",
+            Self::BreakerTo => "to",
+            Self::PoolState => "state",
+            Self::Version => "version",
+        }
+    }
+
+    /// The values that do not depend on the configuration; empty for the others.
+    pub(super) const fn fixed(self) -> &'static [&'static str] {
+        match self {
+            Self::CodeClass => CODE_CLASSES,
+            Self::CallerAttempt => CALLER_ATTEMPTS,
+            Self::Header => IgnoredHeader::LABELS,
+            Self::HeaderReason => IgnoredBecause::LABELS,
+            Self::Class => CLASSES,
+            Self::Cause => CAUSES,
+            Self::Refusal => Refusal::LABELS,
+            Self::Stage => Stage::LABELS,
+            Self::CloseReason => CloseReason::LABELS,
+            Self::BreakerTo => BREAKER_STATES,
+            Self::PoolState => POOL_STATES,
+            _ => &[],
+        }
+    }
+
+    /// How many values it takes in `shape`; 1 where it adds no series.
+    pub(super) fn count(self, shape: &Shape) -> usize {
+        match self {
+            Self::Route => shape.routes.len() + 1,
+            Self::Upstream => shape.upstreams.len(),
+            Self::Listener => shape.listeners.len(),
+            Self::StopReason => shape.stop_reasons.len(),
+            Self::RouteUpstream | Self::Endpoint | Self::Version => 1,
+            _ => self.fixed().len(),
+        }
+    }
+
+    /// The value at `index`; for [`Label::RouteUpstream`] the index is the route's.
+    pub(super) fn value(self, shape: &Shape, index: usize) -> &str {
+        let known = match self {
+            Self::Route => shape.routes.get(index).map(|route| route.route.as_str()),
+            Self::RouteUpstream => shape
+                .routes
+                .get(index)
+                .and_then(|route| shape.upstreams.get(route.upstream))
+                .map(|upstream| upstream.upstream.as_str()),
+            Self::Upstream => shape.upstreams.get(index).map(|upstream| upstream.upstream.as_str()),
+            Self::Listener => shape.listeners.get(index).map(String::as_str),
+            Self::StopReason => shape.stop_reasons.get(index).copied(),
+            _ => self.fixed().get(index).copied(),
+        };
+        known.unwrap_or(NO_ROUTE)
+    }
+}
+
+/// The class of a status: `2xx`; 0 (nothing was answered) and impossible ones are `none`.
+pub(super) const fn code_class(status: u16) -> usize {
+    match status / 100 {
+        class @ 1..=5 => class as usize - 1,
+        _ => 5,
+    }
+}
+
+/// The place of a caller's attempt number among [`CALLER_ATTEMPTS`]; 0 counts as the first.
+pub(super) const fn caller_attempt(attempt: u32) -> usize {
+    match attempt {
+        0 | 1 => 0,
+        2 => 1,
+        3 => 2,
+        _ => 3,
+    }
+}
+
+/// The place of a class among [`CLASSES`].
+pub(super) const fn class(class: Class) -> usize {
+    match class {
+        Class::Success => 0,
+        Class::RefusedHere => 1,
+        Class::NotProcessed => 2,
+        Class::Rejected => 3,
+        Class::Overloaded => 4,
+        Class::Unknown => 5,
+        Class::Cancelled => 6,
+    }
+}
+
+/// The place of a cause among [`CAUSES`].
+pub(super) const fn cause(cause: Cause) -> usize {
+    match cause {
+        Cause::Status(_) => 0,
+        Cause::Answered => 1,
+        Cause::BusinessError => 2,
+        Cause::Dns => 3,
+        Cause::ConnectRefused => 4,
+        Cause::ConnectFailed => 5,
+        Cause::ConnectTimeout => 6,
+        Cause::Tls => 7,
+        Cause::HandedBack => 8,
+        Cause::RefusedStream => 9,
+        Cause::GoAway => 10,
+        Cause::AttemptTimeout => 11,
+        Cause::DeadlineCut => 12,
+        Cause::Closed => 13,
+        Cause::Reset => 14,
+        Cause::Malformed => 15,
+        Cause::CallerLeft => 16,
+        Cause::UploadFailed => 17,
+        Cause::Unmatched => 18,
+        Cause::BreakerOpen => 19,
+        Cause::BulkheadFull => 20,
+        Cause::CheckoutTimeout => 21,
+        Cause::DeadlinePassed => 22,
+        Cause::StreamsFull => 23,
+    }
+}
+
+/// A part of a request's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Waiting for a place in the bulkhead.
+    Queue,
+    /// Getting a connection: waiting for one of the pool or making one.
+    Checkout,
+    /// From sending to the response head of the upstream.
+    UpstreamHead,
+    /// From the response head to the end of the body.
+    Body,
+    /// From the request's head in to the end of the answer.
+    Total,
+}
+
+impl Stage {
+    /// In declaration order.
+    const LABELS: &'static [&'static str] =
+        &["queue", "checkout", "upstream_head", "body", "total"];
+}
+
+/// Why a request was answered here instead of being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No route matches.
+    NoRoute,
+    /// The request is not one we forward (framing, target, host).
+    BadRequest,
+    /// Its body is larger than the route takes.
+    BodyTooLarge,
+    /// Its head is larger than we keep.
+    HeadTooLarge,
+    /// The breaker of every endpoint is open.
+    BreakerOpen,
+    /// The bulkhead is full.
+    BulkheadFull,
+    /// The limit on long-lived streams is reached.
+    StreamsFull,
+    /// No connection was to be had in time.
+    CheckoutTimeout,
+    /// The deadline had passed, or could not be met.
+    DeadlinePassed,
+    /// It came when the drain had no time left for it.
+    Draining,
+}
+
+impl Refusal {
+    /// In declaration order.
+    const LABELS: &'static [&'static str] = &[
+        "no_route",
+        "bad_request",
+        "body_too_large",
+        "head_too_large",
+        "breaker_open",
+        "bulkhead_full",
+        "streams_full",
+        "checkout_timeout",
+        "deadline_passed",
+        "draining",
+    ];
+
+    /// The label used in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        Self::LABELS[self as usize]
+    }
+}
+
+/// A request header that was not obeyed, by what it means; its name can be configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IgnoredHeader {
+    /// Time left until the caller's deadline (`X-Remaining-Ms`, `grpc-timeout`).
+    Remaining,
+    /// The caller's attempt number.
+    Attempt,
+    /// The tenant.
+    Tenant,
+    /// The priority.
+    Priority,
+    /// The cost.
+    Cost,
+    /// The request id.
+    RequestId,
+    /// The correlation id.
+    CorrelationId,
+    /// `traceparent`.
+    Trace,
+    /// `Forwarded` and `X-Forwarded-*`.
+    Forwarded,
+    /// `Retry-After` of an upstream.
+    RetryAfter,
+}
+
+impl IgnoredHeader {
+    /// In declaration order.
+    const LABELS: &'static [&'static str] = &[
+        "remaining",
+        "attempt",
+        "tenant",
+        "priority",
+        "cost",
+        "request_id",
+        "correlation_id",
+        "trace",
+        "forwarded",
+        "retry_after",
+    ];
+}
+
+/// Why a header was not obeyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IgnoredBecause {
+    /// The peer is not one that may state it.
+    Untrusted,
+    /// It does not read as what it should be.
+    Malformed,
+    /// It reads, but lies outside what is allowed.
+    OutOfRange,
+    /// It came more than once, with different values.
+    Repeated,
+}
+
+impl IgnoredBecause {
+    /// In declaration order.
+    const LABELS: &'static [&'static str] = &["untrusted", "malformed", "out_of_range", "repeated"];
+}
+
+/// Why a connection of a caller ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The caller closed it, or both agreed to.
+    Peer,
+    /// It was idle for too long.
+    Idle,
+    /// Its first byte, or a request head, did not come in time.
+    HeadTimeout,
+    /// It had reached its age limit.
+    Age,
+    /// The gateway is going away.
+    Drain,
+    /// The connection limit was reached; it was closed unserved.
+    Limit,
+    /// It broke, or spoke no valid protocol.
+    Error,
+    /// Too many requests on it were abandoned.
+    Abandoned,
+}
+
+impl CloseReason {
+    /// In declaration order.
+    const LABELS: &'static [&'static str] =
+        &["peer", "idle", "head_timeout", "age", "drain", "limit", "error", "abandoned"];
+
+    /// The label used in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        Self::LABELS[self as usize]
+    }
+}
+
+/// Stands where a request matched no route.
+pub(super) const NO_ROUTE: &str = "_none";
+/// In the order of [`code_class`].
+const CODE_CLASSES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
+/// In the order of [`caller_attempt`].
+const CALLER_ATTEMPTS: &[&str] = &["1", "2", "3", "4+"];
+/// In the order of [`class`].
+const CLASSES: &[&str] =
+    &["success", "refused_here", "not_processed", "rejected", "overloaded", "unknown", "cancelled"];
+/// In the order of [`cause`].
+const CAUSES: &[&str] = &[
+    "status",
+    "answered",
+    "business_error",
+    "dns",
+    "connect_refused",
+    "connect_failed",
+    "connect_timeout",
+    "tls",
+    "handed_back",
+    "refused_stream",
+    "goaway",
+    "attempt_timeout",
+    "deadline_cut",
+    "closed",
+    "reset",
+    "malformed",
+    "caller_left",
+    "upload_failed",
+    "unmatched",
+    "breaker_open",
+    "bulkhead_full",
+    "checkout_timeout",
+    "deadline_passed",
+    "streams_full",
+];
+/// In the order of the gauge's values.
+pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
+/// In the order of [`super::PoolView`]'s fields.
+pub(super) const POOL_STATES: &[&str] = &["idle", "busy", "connecting"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_and_cause_stands_at_its_own_label() {
+        for known in [
+            Class::Success,
+            Class::RefusedHere,
+            Class::NotProcessed,
+            Class::Rejected,
+            Class::Overloaded,
+            Class::Unknown,
+            Class::Cancelled,
+        ] {
+            assert_eq!(CLASSES[class(known)], known.as_str());
+        }
+        for known in [
+            Cause::Status(200),
+            Cause::Answered,
+            Cause::BusinessError,
+            Cause::Dns,
+            Cause::ConnectRefused,
+            Cause::ConnectFailed,
+            Cause::ConnectTimeout,
+            Cause::Tls,
+            Cause::HandedBack,
+            Cause::RefusedStream,
+            Cause::GoAway,
+            Cause::AttemptTimeout,
+            Cause::DeadlineCut,
+            Cause::Closed,
+            Cause::Reset,
+            Cause::Malformed,
+            Cause::CallerLeft,
+            Cause::UploadFailed,
+            Cause::Unmatched,
+            Cause::BreakerOpen,
+            Cause::BulkheadFull,
+            Cause::CheckoutTimeout,
+            Cause::DeadlinePassed,
+            Cause::StreamsFull,
+        ] {
+            assert_eq!(CAUSES[cause(known)], known.as_str());
+        }
+    }
+
+    #[test]
+    fn the_last_variant_of_each_enum_has_the_last_label() {
+        assert_eq!(Stage::LABELS.len(), Stage::Total as usize + 1);
+        assert_eq!(Refusal::LABELS[Refusal::Draining as usize], "draining");
+        assert_eq!(Refusal::LABELS.len(), Refusal::Draining as usize + 1);
+        assert_eq!(IgnoredHeader::LABELS.len(), IgnoredHeader::RetryAfter as usize + 1);
+        assert_eq!(IgnoredBecause::LABELS.len(), IgnoredBecause::Repeated as usize + 1);
+        assert_eq!(CloseReason::LABELS.len(), CloseReason::Abandoned as usize + 1);
+    }
+
+    #[test]
+    fn statuses_and_attempts_fall_into_their_class() {
+        for (status, label) in
+            [(0, "none"), (99, "none"), (100, "1xx"), (299, "2xx"), (599, "5xx"), (600, "none")]
+        {
+            assert_eq!(CODE_CLASSES[code_class(status)], label, "{status}");
+        }
+        for (attempt, label) in [(0, "1"), (1, "1"), (2, "2"), (3, "3"), (4, "4+"), (99, "4+")] {
+            assert_eq!(CALLER_ATTEMPTS[caller_attempt(attempt)], label);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What the metrics are told at a scrape about state that others keep.
+
+/// Whoever keeps that state.
+pub trait Source: Send + Sync + std::fmt::Debug + 'static {
+    /// Fills `snapshot`, whose upstreams are in the order given to
+    /// [`Metrics::new`](super::Metrics::new), at their defaults.
+    fn collect(&self, snapshot: &mut Snapshot);
+}
+
+/// State at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Whether the process is going away.
+    pub draining: bool,
+    /// Lines of the access log that were dropped since the start.
+    pub access_log_dropped: u64,
+    /// One for each upstream.
+    pub upstreams: Vec<UpstreamSnapshot>,
+}
+
+/// State of one upstream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UpstreamSnapshot {
+    /// Whether an operator switched its retries off.
+    pub retries_off: bool,
+    /// Balance of its retry budget in tokens; nothing where the budget is off.
+    pub budget_balance: Option<f64>,
+    /// Its breakers; empty where they are off.
+    pub breakers: Vec<BreakerView>,
+    /// Its connections.
+    pub pool: PoolView,
+    /// Its calls.
+    pub bulkhead: BulkheadView,
+}
+
+/// One breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerView {
+    /// Index of the route.
+    pub route: usize,
+    /// Index of the endpoint among its upstream's.
+    pub endpoint: usize,
+    /// Its state.
+    pub state: BreakerState,
+    /// Changes into closed, half-open and open since the start.
+    pub transitions: [u64; 3],
+}
+
+/// The state of a breaker, as the gauge shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Traffic flows: 0.
+    Closed,
+    /// Probes only: 1.
+    HalfOpen,
+    /// Traffic is rejected: 2.
+    Open,
+}
+
+impl BreakerState {
+    /// The label used in metrics, logs and on the admin port.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        super::labels::BREAKER_STATES[self as usize]
+    }
+}
+
+/// The connections of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolView {
+    /// Connections without a call.
+    pub idle: u64,
+    /// Connections with one.
+    pub busy: u64,
+    /// Connections being made.
+    pub connecting: u64,
+    /// Calls that wait for one.
+    pub waiting: u64,
+    /// Connections made since the start.
+    pub connects: u64,
+    /// Connections that could not be made since the start.
+    pub connect_errors: u64,
+    /// Calls that got an existing connection since the start.
+    pub reused: u64,
+}
+
+/// The calls of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BulkheadView {
+    /// Calls in flight.
+    pub in_flight: u64,
+    /// As many as may be.
+    pub limit: u64,
+    /// Calls that wait for a place.
+    pub waiting: u64,
+    /// Long-lived streams, which are counted apart.
+    pub streams: u64,
+}

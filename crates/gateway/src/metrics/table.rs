@@ -1,0 +1,319 @@
+//! The one table of metric families: name, kind, unit, labels, meaning.
+//!
+//! The scrape, the storage and `docs/metrics.md` are all made from it.
+
+use super::family::{Family, Kind, Origin, Row};
+use super::labels::Label;
+
+const OWN_COUNTER: (Kind, Origin) = (Kind::Counter, Origin::Own);
+const OWN_GAUGE: (Kind, Origin) = (Kind::Gauge, Origin::Own);
+const OWN_HISTOGRAM: (Kind, Origin) = (Kind::Histogram, Origin::Own);
+const COUNTER: (Kind, Origin) = (Kind::Counter, Origin::Given);
+const GAUGE: (Kind, Origin) = (Kind::Gauge, Origin::Given);
+const INFO: (Kind, Origin) = (Kind::Info, Origin::Given);
+
+const ROUTE: &[Label] = &[Label::Route];
+const CALLS: &[Label] = &[Label::Route, Label::RouteUpstream];
+const UPSTREAM: &[Label] = &[Label::Upstream];
+const LISTENER: &[Label] = &[Label::Listener];
+
+/// In the order of [`Family`].
+pub(super) const TABLE: &[Row] = &[
+    Row::new(
+        Family::Requests,
+        "seawall_requests",
+        OWN_COUNTER,
+        &[Label::Route, Label::CodeClass],
+        "Requests answered, by the class of the status the caller got; none where the caller left \
+         before one",
+    ),
+    Row::new(
+        Family::FirstAttempts,
+        "seawall_first_attempts",
+        OWN_COUNTER,
+        CALLS,
+        "First attempts sent upstream",
+    ),
+    Row::new(
+        Family::Retries,
+        "seawall_retries",
+        OWN_COUNTER,
+        CALLS,
+        "Attempts after the first, each paid from the retry budget",
+    ),
+    Row::new(
+        Family::Redispatches,
+        "seawall_redispatches",
+        OWN_COUNTER,
+        CALLS,
+        "Requests moved to another endpoint after one that never took them; not retries",
+    ),
+    Row::new(
+        Family::RetryRatio,
+        "seawall_retry_ratio",
+        GAUGE,
+        UPSTREAM,
+        "Retries over first attempts in the last 10 seconds; amplification is one more",
+    ),
+    Row::new(
+        Family::BudgetBalance,
+        "seawall_retry_budget_balance",
+        GAUGE,
+        UPSTREAM,
+        "Retries the budget could pay for now; absent where the budget is off",
+    )
+    .unit("tokens"),
+    Row::new(
+        Family::BudgetExhausted,
+        "seawall_retry_budget_exhausted",
+        OWN_COUNTER,
+        UPSTREAM,
+        "Retries that were wanted and not sent because the budget was empty",
+    ),
+    Row::new(
+        Family::RetriesOff,
+        "seawall_retries_off",
+        GAUGE,
+        UPSTREAM,
+        "1 while an operator has switched the retries of the upstream off",
+    ),
+    Row::new(
+        Family::StopReasons,
+        "seawall_stop_reasons",
+        OWN_COUNTER,
+        &[Label::Route, Label::StopReason],
+        "Calls by the reason they ended",
+    ),
+    Row::new(
+        Family::DeadlineBeforeSend,
+        "seawall_deadline_exceeded_before_send",
+        OWN_COUNTER,
+        ROUTE,
+        "Calls whose deadline had passed, or could not be met, before anything was sent",
+    ),
+    Row::new(
+        Family::CallerAttempts,
+        "seawall_caller_attempts",
+        OWN_COUNTER,
+        &[Label::Listener, Label::CallerAttempt],
+        "Requests by the attempt number their caller stated; a share above 1 means that layers \
+         above retry too",
+    ),
+    Row::new(
+        Family::IgnoredHeaders,
+        "seawall_ignored_headers",
+        OWN_COUNTER,
+        &[Label::Header, Label::HeaderReason],
+        "Headers that were not obeyed, by what they mean",
+    ),
+    Row::new(
+        Family::Outcomes,
+        "seawall_outcomes",
+        OWN_COUNTER,
+        &[Label::Upstream, Label::Class],
+        "Attempts by the class of their outcome",
+    ),
+    Row::new(
+        Family::Causes,
+        "seawall_causes",
+        OWN_COUNTER,
+        &[Label::Upstream, Label::Cause],
+        "Attempts by what ended them; status is any answer",
+    ),
+    Row::new(
+        Family::BreakerState,
+        "seawall_breaker_state",
+        GAUGE,
+        &[Label::Upstream, Label::Route, Label::Endpoint],
+        "0 closed (traffic flows), 1 half-open (probes only), 2 open (traffic is rejected)",
+    ),
+    Row::new(
+        Family::BreakerTransitions,
+        "seawall_breaker_transitions",
+        COUNTER,
+        &[Label::Upstream, Label::Route, Label::Endpoint, Label::BreakerTo],
+        "Changes of a breaker into each state",
+    ),
+    Row::new(
+        Family::PoolConnections,
+        "seawall_pool_connections",
+        GAUGE,
+        &[Label::Upstream, Label::PoolState],
+        "Upstream connections by what they do",
+    ),
+    Row::new(
+        Family::PoolWaiting,
+        "seawall_pool_waiting",
+        GAUGE,
+        UPSTREAM,
+        "Calls waiting for a connection",
+    ),
+    Row::new(
+        Family::PoolWait,
+        "seawall_pool_wait",
+        OWN_HISTOGRAM,
+        UPSTREAM,
+        "How long calls waited for a connection, those that gave up included",
+    )
+    .unit("seconds"),
+    Row::new(
+        Family::PoolConnects,
+        "seawall_pool_connects",
+        COUNTER,
+        UPSTREAM,
+        "Upstream connections made",
+    ),
+    Row::new(
+        Family::PoolConnectErrors,
+        "seawall_pool_connect_errors",
+        COUNTER,
+        UPSTREAM,
+        "Upstream connections that could not be made",
+    ),
+    Row::new(
+        Family::PoolReused,
+        "seawall_pool_reused",
+        COUNTER,
+        UPSTREAM,
+        "Calls that got an existing connection",
+    ),
+    Row::new(
+        Family::BulkheadInFlight,
+        "seawall_bulkhead_in_flight",
+        GAUGE,
+        UPSTREAM,
+        "Calls in flight, abandoned ones included",
+    ),
+    Row::new(
+        Family::BulkheadLimit,
+        "seawall_bulkhead_limit",
+        GAUGE,
+        UPSTREAM,
+        "As many calls as may be in flight",
+    ),
+    Row::new(
+        Family::BulkheadWaiting,
+        "seawall_bulkhead_waiting",
+        GAUGE,
+        UPSTREAM,
+        "Calls waiting for a place in the bulkhead",
+    ),
+    Row::new(
+        Family::BulkheadWait,
+        "seawall_bulkhead_wait",
+        OWN_HISTOGRAM,
+        UPSTREAM,
+        "How long calls waited for a place in the bulkhead, those that were refused included",
+    )
+    .unit("seconds"),
+    Row::new(
+        Family::StreamsInFlight,
+        "seawall_streams_in_flight",
+        GAUGE,
+        UPSTREAM,
+        "Upgrades, event streams and streaming calls, which have a limit of their own",
+    ),
+    Row::new(
+        Family::Abandoned,
+        "seawall_abandoned",
+        OWN_COUNTER,
+        ROUTE,
+        "Attempts whose caller left, or whose timeout passed, while the upstream still worked",
+    ),
+    Row::new(
+        Family::AbandonedInFlight,
+        "seawall_abandoned_in_flight",
+        OWN_GAUGE,
+        UPSTREAM,
+        "Such attempts that still hold a place",
+    ),
+    Row::new(
+        Family::Refused,
+        "seawall_refused",
+        OWN_COUNTER,
+        &[Label::Route, Label::Refusal],
+        "Requests answered here without sending anything upstream",
+    ),
+    Row::new(
+        Family::Degraded,
+        "seawall_degraded",
+        OWN_COUNTER,
+        ROUTE,
+        "Requests answered with the route's fallback",
+    ),
+    Row::new(
+        Family::StageDuration,
+        "seawall_stage_duration",
+        OWN_HISTOGRAM,
+        &[Label::Route, Label::Stage],
+        "Time a request spent in each stage, up to its last attempt's",
+    )
+    .unit("seconds"),
+    Row::new(
+        Family::DownstreamConnections,
+        "seawall_downstream_connections",
+        OWN_GAUGE,
+        LISTENER,
+        "Connections of callers now",
+    ),
+    Row::new(
+        Family::DownstreamOpened,
+        "seawall_downstream_connections_opened",
+        OWN_COUNTER,
+        LISTENER,
+        "Connections of callers accepted",
+    ),
+    Row::new(
+        Family::DownstreamClosed,
+        "seawall_downstream_connections_closed",
+        OWN_COUNTER,
+        &[Label::Listener, Label::CloseReason],
+        "Connections of callers ended, by why",
+    ),
+    Row::new(
+        Family::AcceptErrors,
+        "seawall_accept_errors",
+        OWN_COUNTER,
+        LISTENER,
+        "Connections that could not be accepted (mostly: no file descriptor left)",
+    ),
+    Row::new(
+        Family::AccessLogDropped,
+        "seawall_access_log_dropped",
+        COUNTER,
+        &[],
+        "Access log lines dropped because the reader of standard output was slower",
+    ),
+    Row::new(
+        Family::Draining,
+        "seawall_draining",
+        GAUGE,
+        &[],
+        "1 from the first moment of a drain",
+    ),
+    Row::new(Family::Build, "seawall_build", INFO, &[Label::Version], "The version that runs"),
+    Row::new(Family::ProcessOpenFiles, "process_open_fds", GAUGE, &[], "Open file descriptors"),
+    Row::new(
+        Family::ProcessMaxFiles,
+        "process_max_fds",
+        GAUGE,
+        &[],
+        "As many file descriptors as may be open; absent where there is no limit",
+    ),
+    Row::new(
+        Family::ProcessResidentMemory,
+        "process_resident_memory",
+        GAUGE,
+        &[],
+        "Memory of the process that is not swapped out",
+    )
+    .unit("bytes"),
+    Row::new(
+        Family::ProcessStart,
+        "process_start_time",
+        GAUGE,
+        &[],
+        "When the gateway started, since the Unix epoch",
+    )
+    .unit("seconds"),
+];

@@ -1,0 +1,499 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use seawall::Clock;
+
+use super::labels::Label;
+use super::*;
+
+impl Kind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Info => "info",
+        }
+    }
+
+    /// What the wire adds to the name of a sample.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Counter => "_total",
+            Self::Info => "_info",
+            Self::Gauge | Self::Histogram => "",
+        }
+    }
+}
+
+impl Row {
+    /// The name of its samples (of a histogram: before `_bucket`, `_sum` and `_count`).
+    fn name(&self) -> String {
+        let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+        format!("{}{unit}{}", self.stem, self.kind.suffix())
+    }
+}
+
+/// Two routes on one upstream, a third on another with an awkward name.
+fn shape() -> Shape {
+    let route = |route: &str, upstream| RouteLabels { route: route.to_owned(), upstream };
+    let upstream = |upstream: &str, endpoints: &[&str]| UpstreamLabels {
+        upstream: upstream.to_owned(),
+        endpoints: endpoints.iter().map(|&endpoint| endpoint.to_owned()).collect(),
+    };
+    Shape {
+        routes: vec![route("orders", 0), route("quotes", 0), route("we\"ird\\\n", 1)],
+        upstreams: vec![
+            upstream("bridge", &["127.0.0.1:9001", "127.0.0.1:9002"]),
+            upstream("cache", &["localhost:6379"]),
+        ],
+        listeners: vec!["127.0.0.1:8080".to_owned()],
+        stop_reasons: vec!["answered", "exhausted", "budget"],
+    }
+}
+
+#[derive(Debug)]
+struct Given;
+
+impl Source for Given {
+    fn collect(&self, snapshot: &mut Snapshot) {
+        snapshot.draining = true;
+        snapshot.access_log_dropped = 41;
+        let bridge = &mut snapshot.upstreams[0];
+        bridge.retries_off = true;
+        bridge.budget_balance = Some(9.5);
+        bridge.breakers = vec![BreakerView {
+            route: 1,
+            endpoint: 1,
+            state: BreakerState::Open,
+            transitions: [1, 2, 3],
+        }];
+        bridge.pool = PoolView {
+            idle: 1,
+            busy: 2,
+            connecting: 3,
+            waiting: 4,
+            connects: 5,
+            connect_errors: 6,
+            reused: 7,
+        };
+        bridge.bulkhead = BulkheadView { in_flight: 8, limit: 1024, waiting: 9, streams: 10 };
+    }
+}
+
+fn exposition(metrics: &Arc<Metrics>) -> Exposition {
+    Exposition::new(metrics.clone(), Arc::new(Given), Clock::new())
+}
+
+/// All samples by their text, which must not repeat.
+fn samples(metrics: &Arc<Metrics>, format: Format) -> BTreeMap<String, String> {
+    let text = exposition(metrics).render(format);
+    let mut samples = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let before = samples.insert(series.to_owned(), value.to_owned());
+        assert_eq!(before, None, "{series} is written twice");
+    }
+    samples
+}
+
+/// Runs `record` on fresh metrics; exactly the samples of `expected` differ from the start.
+fn check(record: impl FnOnce(&Metrics), expected: &[(&str, &str)]) {
+    let metrics = Arc::new(Metrics::new(shape()));
+    let before = samples(&metrics, Format::OpenMetrics);
+    record(&metrics);
+    let changed: BTreeMap<_, _> = samples(&metrics, Format::OpenMetrics)
+        .into_iter()
+        .filter(|(series, value)| before.get(series) != Some(value))
+        .filter(|(series, _)| !series.starts_with("process_"))
+        .filter(|(series, _)| !series.contains("_bucket") && !series.contains("retry_ratio"))
+        .collect();
+    let expected: BTreeMap<_, _> =
+        expected.iter().map(|&(series, value)| (series.to_owned(), value.to_owned())).collect();
+    assert_eq!(changed, expected);
+}
+
+#[test]
+fn calls_count_under_their_route_and_its_upstream() {
+    check(
+        |metrics| {
+            metrics.first_attempt(0);
+            metrics.first_attempt(0);
+            metrics.retry(1);
+            metrics.redispatch(2);
+            metrics.stopped(0, 2);
+            metrics.budget_exhausted(1);
+            metrics.deadline_before_send(1);
+            metrics.degraded(1);
+        },
+        &[
+            (r#"seawall_first_attempts_total{route="orders",upstream="bridge"}"#, "2"),
+            (r#"seawall_retries_total{route="quotes",upstream="bridge"}"#, "1"),
+            (r#"seawall_redispatches_total{route="we\"ird\\\n",upstream="cache"}"#, "1"),
+            (r#"seawall_stop_reasons_total{route="orders",reason="budget"}"#, "1"),
+            (r#"seawall_retry_budget_exhausted_total{upstream="cache"}"#, "1"),
+            (r#"seawall_deadline_exceeded_before_send_total{route="quotes"}"#, "1"),
+            (r#"seawall_degraded_total{route="quotes"}"#, "1"),
+        ],
+    );
+}
+
+#[test]
+fn requests_without_a_route_count_under_none() {
+    check(
+        |metrics| {
+            metrics.request(Some(0), 204);
+            metrics.request(None, 404);
+            metrics.request(Some(1), 0);
+            metrics.refused(None, Refusal::NoRoute);
+            metrics.refused(Some(2), Refusal::Draining);
+        },
+        &[
+            (r#"seawall_requests_total{route="orders",code_class="2xx"}"#, "1"),
+            (r#"seawall_requests_total{route="_none",code_class="4xx"}"#, "1"),
+            (r#"seawall_requests_total{route="quotes",code_class="none"}"#, "1"),
+            (r#"seawall_refused_total{route="_none",reason="no_route"}"#, "1"),
+            (r#"seawall_refused_total{route="we\"ird\\\n",reason="draining"}"#, "1"),
+        ],
+    );
+}
+
+#[test]
+fn attempts_count_by_class_and_by_cause() {
+    check(
+        |metrics| {
+            metrics.outcome(1, Class::Unknown, Cause::AttemptTimeout);
+            metrics.outcome(0, Class::Cancelled, Cause::UploadFailed);
+            metrics.outcome(1, Class::RefusedHere, Cause::StreamsFull);
+        },
+        &[
+            (r#"seawall_outcomes_total{upstream="cache",class="unknown"}"#, "1"),
+            (r#"seawall_causes_total{upstream="cache",cause="attempt_timeout"}"#, "1"),
+            (r#"seawall_outcomes_total{upstream="bridge",class="cancelled"}"#, "1"),
+            (r#"seawall_causes_total{upstream="bridge",cause="upload_failed"}"#, "1"),
+            (r#"seawall_outcomes_total{upstream="cache",class="refused_here"}"#, "1"),
+            (r#"seawall_causes_total{upstream="cache",cause="streams_full"}"#, "1"),
+        ],
+    );
+}
+
+#[test]
+fn what_callers_send_counts_under_fixed_names_only() {
+    check(
+        |metrics| {
+            metrics.caller_attempt(0, 1);
+            metrics.caller_attempt(0, 1_000_000);
+            metrics.ignored_header(IgnoredHeader::RetryAfter, IgnoredBecause::Repeated);
+            metrics.accept_error(0);
+        },
+        &[
+            (r#"seawall_caller_attempts_total{listener="127.0.0.1:8080",attempt="1"}"#, "1"),
+            (r#"seawall_caller_attempts_total{listener="127.0.0.1:8080",attempt="4+"}"#, "1"),
+            (r#"seawall_ignored_headers_total{header="retry_after",reason="repeated"}"#, "1"),
+            (r#"seawall_accept_errors_total{listener="127.0.0.1:8080"}"#, "1"),
+        ],
+    );
+}
+
+#[test]
+fn connections_and_abandoned_attempts_rise_and_fall() {
+    check(
+        |metrics| {
+            (0..3).for_each(|_| metrics.connection_opened(0));
+            metrics.connection_closed(0, CloseReason::Abandoned);
+            metrics.abandoned(0);
+            metrics.abandoned(1);
+            metrics.abandoned_ended(1);
+        },
+        &[
+            (r#"seawall_downstream_connections{listener="127.0.0.1:8080"}"#, "2"),
+            (r#"seawall_downstream_connections_opened_total{listener="127.0.0.1:8080"}"#, "3"),
+            (
+                concat!(
+                    r#"seawall_downstream_connections_closed_total{"#,
+                    r#"listener="127.0.0.1:8080",reason="abandoned"}"#
+                ),
+                "1",
+            ),
+            (r#"seawall_abandoned_total{route="orders"}"#, "1"),
+            (r#"seawall_abandoned_total{route="quotes"}"#, "1"),
+            (r#"seawall_abandoned_in_flight{upstream="bridge"}"#, "1"),
+        ],
+    );
+}
+
+#[test]
+fn durations_are_summed_in_seconds() {
+    check(
+        |metrics| {
+            metrics.pool_wait(0, Duration::from_millis(1500));
+            metrics.bulkhead_wait(1, Duration::from_millis(50));
+            metrics.stage(Some(1), Stage::Total, Duration::from_millis(250));
+            metrics.stage(Some(1), Stage::Total, Duration::from_millis(500));
+            metrics.stage(None, Stage::Queue, Duration::ZERO);
+        },
+        &[
+            (r#"seawall_pool_wait_seconds_sum{upstream="bridge"}"#, "1.5"),
+            (r#"seawall_pool_wait_seconds_count{upstream="bridge"}"#, "1"),
+            (r#"seawall_bulkhead_wait_seconds_sum{upstream="cache"}"#, "0.05"),
+            (r#"seawall_bulkhead_wait_seconds_count{upstream="cache"}"#, "1"),
+            (r#"seawall_stage_duration_seconds_sum{route="quotes",stage="total"}"#, "0.75"),
+            (r#"seawall_stage_duration_seconds_count{route="quotes",stage="total"}"#, "2"),
+            (r#"seawall_stage_duration_seconds_count{route="_none",stage="queue"}"#, "1"),
+        ],
+    );
+}
+
+#[test]
+fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_exceed() {
+    let metrics = Arc::new(Metrics::new(shape()));
+    for (millis, count) in [(250, 1), (251, 2), (30_000, 3), (30_001, 4)] {
+        (0..count).for_each(|_| metrics.pool_wait(0, Duration::from_millis(millis)));
+    }
+    let samples = samples(&metrics, Format::OpenMetrics);
+    let bucket = |bound: &str| {
+        let series =
+            format!(r#"seawall_pool_wait_seconds_bucket{{le="{bound}",upstream="bridge"}}"#);
+        samples[&series].as_str()
+    };
+    assert_eq!(
+        ["0.0005", "0.1", "0.25", "0.5", "15.0", "30.0", "+Inf"].map(bucket),
+        ["0", "0", "1", "3", "3", "6", "10"]
+    );
+}
+
+#[test]
+fn what_others_keep_is_asked_for_at_the_scrape() {
+    let metrics = Arc::new(Metrics::new(shape()));
+    let samples = samples(&metrics, Format::OpenMetrics);
+    let breaker = r#"upstream="bridge",route="quotes",endpoint="127.0.0.1:9002""#;
+    for (series, value) in [
+        ("seawall_draining".to_owned(), "1"),
+        ("seawall_access_log_dropped_total".to_owned(), "41"),
+        (r#"seawall_retries_off{upstream="bridge"}"#.to_owned(), "1"),
+        (r#"seawall_retries_off{upstream="cache"}"#.to_owned(), "0"),
+        (r#"seawall_retry_budget_balance_tokens{upstream="bridge"}"#.to_owned(), "9.5"),
+        (format!("seawall_breaker_state{{{breaker}}}"), "2"),
+        (format!(r#"seawall_breaker_transitions_total{{{breaker},to="half_open"}}"#), "2"),
+        (format!(r#"seawall_breaker_transitions_total{{{breaker},to="open"}}"#), "3"),
+        (r#"seawall_pool_connections{upstream="bridge",state="connecting"}"#.to_owned(), "3"),
+        (r#"seawall_pool_waiting{upstream="bridge"}"#.to_owned(), "4"),
+        (r#"seawall_pool_connects_total{upstream="bridge"}"#.to_owned(), "5"),
+        (r#"seawall_pool_connect_errors_total{upstream="bridge"}"#.to_owned(), "6"),
+        (r#"seawall_pool_reused_total{upstream="bridge"}"#.to_owned(), "7"),
+        (r#"seawall_bulkhead_in_flight{upstream="bridge"}"#.to_owned(), "8"),
+        (r#"seawall_bulkhead_limit{upstream="bridge"}"#.to_owned(), "1024"),
+        (r#"seawall_bulkhead_waiting{upstream="bridge"}"#.to_owned(), "9"),
+        (r#"seawall_streams_in_flight{upstream="bridge"}"#.to_owned(), "10"),
+        (format!(r#"seawall_build_info{{version="{}"}}"#, env!("CARGO_PKG_VERSION")), "1"),
+    ] {
+        assert_eq!(samples.get(&series).map(String::as_str), Some(value), "{series}");
+    }
+    let off = r#"seawall_retry_budget_balance_tokens{upstream="cache"}"#;
+    assert!(!samples.contains_key(off), "a budget that is off has no balance");
+}
+
+#[test]
+fn the_retry_ratio_is_shown_per_upstream() {
+    let metrics = Arc::new(Metrics::new(shape()));
+    metrics.tick(Timestamp::ZERO);
+    (0..4).for_each(|_| metrics.first_attempt(0));
+    metrics.retry(1);
+    let samples = samples(&metrics, Format::OpenMetrics);
+    // The clock of the exposition starts an hour in, so the first look lies before the window.
+    assert_eq!(samples[r#"seawall_retry_ratio{upstream="bridge"}"#], "0.25");
+    assert_eq!(samples[r#"seawall_retry_ratio{upstream="cache"}"#], "0.0");
+}
+
+#[test]
+fn an_index_that_does_not_exist_counts_nothing() {
+    check(
+        |metrics| {
+            metrics.request(Some(99), 200);
+            metrics.first_attempt(99);
+            metrics.stopped(0, 99);
+            metrics.stopped(99, 0);
+            metrics.outcome(99, Class::Success, Cause::Answered);
+            metrics.abandoned(99);
+            metrics.abandoned_ended(99);
+            metrics.connection_closed(99, CloseReason::Peer);
+            metrics.stage(Some(99), Stage::Total, Duration::MAX);
+        },
+        &[],
+    );
+}
+
+#[test]
+fn a_gateway_without_anything_configured_still_shows_itself() {
+    let metrics = Arc::new(Metrics::new(Shape::default()));
+    metrics.request(None, 404);
+    let text =
+        Exposition::new(metrics, Arc::new(Nothing), Clock::new()).render(Format::OpenMetrics);
+    assert!(text.contains(r#"seawall_requests_total{route="_none",code_class="4xx"} 1"#));
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl Source for Nothing {
+    fn collect(&self, _: &mut Snapshot) {}
+}
+
+#[test]
+fn every_row_stands_at_its_family() {
+    for (place, row) in TABLE.iter().enumerate() {
+        assert_eq!(row.family as usize, place, "{:?}", row.family);
+    }
+}
+
+#[test]
+fn names_are_distinct_and_in_base_units() {
+    let names: BTreeSet<_> = TABLE.iter().map(Row::name).collect();
+    assert_eq!(names.len(), TABLE.len());
+    // In OpenMetrics a counter's family has the name of its sample without `_total`.
+    let families: BTreeSet<_> = TABLE.iter().map(|row| (row.stem, row.unit)).collect();
+    assert_eq!(families.len(), TABLE.len());
+    for row in TABLE {
+        assert!(row.stem.starts_with("seawall_") || row.stem.starts_with("process_"));
+        assert!(!row.stem.ends_with("_total") && !row.stem.ends_with("_seconds"));
+        assert!(!row.help.ends_with('.') && !row.help.contains(['\n', '\\', '|']));
+        assert_eq!(
+            row.kind == Kind::Histogram,
+            row.name().ends_with("_seconds") && row.origin == Origin::Own
+        );
+    }
+}
+
+/// Names of the families of a scrape, with their kinds.
+fn scraped(format: Format) -> BTreeMap<String, String> {
+    let text = exposition(&Arc::new(Metrics::new(shape()))).render(format);
+    let mut families = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(families.insert(name.to_owned(), kind.to_owned()), None, "{name} twice");
+        }
+    }
+    families
+}
+
+#[test]
+fn a_scrape_has_exactly_the_families_of_the_table_in_both_formats() {
+    let own_name = |row: &Row| row.name().strip_suffix(row.kind.suffix()).unwrap().to_owned();
+    let open: BTreeMap<_, _> =
+        TABLE.iter().map(|row| (own_name(row), row.kind.as_str().to_owned())).collect();
+    assert_eq!(scraped(Format::OpenMetrics), open);
+    let plain: BTreeMap<_, _> =
+        TABLE.iter().map(|row| (row.name(), row.kind.as_str().replace("info", "gauge"))).collect();
+    assert_eq!(scraped(Format::Prometheus), plain);
+}
+
+#[test]
+fn every_sample_belongs_to_the_family_above_it_and_has_its_labels() {
+    let metrics = Arc::new(Metrics::new(shape()));
+    let shown = samples(&metrics, Format::OpenMetrics);
+    for row in TABLE {
+        let name = row.name();
+        let own: Vec<_> = shown
+            .keys()
+            .filter(|series| series.split('{').next() == Some(&name))
+            .chain(shown.keys().filter(|series| {
+                row.kind == Kind::Histogram && series.starts_with(&format!("{name}_sum"))
+            }))
+            .collect();
+        assert!(!own.is_empty() || name == "process_max_fds", "{name} has no sample");
+        for series in own {
+            let labels: Vec<_> =
+                row.labels.iter().map(|label| format!("{}=\"", label.name())).collect();
+            assert!(labels.iter().all(|label| series.contains(label)), "{series}");
+            assert_eq!(series.matches("=\"").count(), labels.len(), "{series}");
+        }
+    }
+}
+
+#[test]
+fn the_page_of_metrics_is_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let page = page();
+    if std::env::var_os("SEAWALL_BLESS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let stored = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(stored == page, "docs/metrics.md is stale; run this test with SEAWALL_BLESS=1");
+}
+
+/// `docs/metrics.md`.
+fn page() -> String {
+    let mut page = String::from(HEAD);
+    for row in TABLE {
+        let labels: Vec<_> = row.labels.iter().map(|label| format!("`{}`", label.name())).collect();
+        writeln!(
+            page,
+            "| `{}` | {} | {} | {} | {}. |",
+            row.name(),
+            row.kind.as_str(),
+            row.unit.unwrap_or("–"),
+            if labels.is_empty() { "–".to_owned() } else { labels.join(" ") },
+            row.help,
+        )
+        .unwrap();
+    }
+    page.push_str(LABELS);
+    let mut told = BTreeSet::new();
+    for row in TABLE {
+        for label in row.labels {
+            let of = if label.name() == "reason" {
+                format!("`reason` of `{}`", row.name())
+            } else {
+                format!("`{}`", label.name())
+            };
+            let values = match (label.fixed(), *label) {
+                ([], Label::Route) => "the route's name; `_none` where no route matched".to_owned(),
+                ([], Label::Upstream | Label::RouteUpstream) => "the upstream's name".to_owned(),
+                ([], Label::Endpoint) => "`host:port` as configured".to_owned(),
+                ([], Label::Listener) => "the address it is bound to".to_owned(),
+                ([], Label::StopReason) => {
+                    "why a call ended, as `stop_reason` of the access log".to_owned()
+                }
+                ([], _) => "the version of the program".to_owned(),
+                (fixed, _) => {
+                    fixed.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(" ")
+                }
+            };
+            if told.insert(of.clone()) {
+                writeln!(page, "| {of} | {values} |").unwrap();
+            }
+        }
+    }
+    let bounds: Vec<_> = BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string()).collect();
+    writeln!(
+        page,
+        "\n## Buckets\n\nUpper bounds in seconds, each included: {}.",
+        bounds.join(", ")
+    )
+    .unwrap();
+    page
+}
+
+const HEAD: &str = "\
+# Metrics
+
+Made from the table in `crates/gateway/src/metrics/table.rs`; edit that, then run its tests with
+`SEAWALL_BLESS=1`.
+
+`GET /metrics` on the admin port answers in OpenMetrics 1.0 if `Accept` asks for
+`application/openmetrics-text`, and in Prometheus text 0.0.4 otherwise. Every series exists from
+the start at zero, so that a first increase is seen. No label takes a value from the network.
+
+| name | kind | unit | labels | meaning |
+|---|---|---|---|---|
+";
+
+const LABELS: &str = "
+## Labels
+
+| label | values |
+|---|---|
+";
