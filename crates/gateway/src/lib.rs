@@ -1,8 +1,13 @@
 //! The gateway.
 
+mod access_log;
+mod diagnostics;
+mod lines;
 mod metrics;
 mod units;
 
+pub use access_log::{AccessLine, AccessLog, Completion};
+pub use diagnostics::{Diagnostics, Level, Topic};
 pub use metrics::{
     BreakerState, BreakerView, BulkheadView, CloseReason, Exposition, Format, IgnoredBecause,
     IgnoredHeader, Metrics, PoolView, Refusal, RouteLabels, Shape, Snapshot, Source, Stage,

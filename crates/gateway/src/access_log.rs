@@ -1,0 +1,380 @@
+//! One JSON line on standard output for each request that has ended.
+//!
+//! The fields, their units and the response flags are listed in `docs/access-log.md`. A line has
+//! all of them, always; what is not known is `null`. Text from the network is bounded and escaped,
+//! so that no request can forge a line or a field. The query is left out: it is where secrets are.
+//!
+//! Logging never waits. Where the reader of standard output is too slow, lines are dropped and
+//! counted.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use seawall_policy::Cause;
+
+use crate::lines::{self, LineWriter};
+use crate::metrics::Refusal;
+
+/// Where lines go.
+#[derive(Clone, Debug)]
+pub struct AccessLog {
+    writer: Option<LineWriter>,
+}
+
+impl AccessLog {
+    /// Lines go to standard output.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn stdout() -> io::Result<Self> {
+        Self::to(io::stdout())
+    }
+
+    /// Lines go to `writer`, from a thread of their own.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn to(writer: impl Write + Send + 'static) -> io::Result<Self> {
+        let writer = LineWriter::start("access-log", QUEUE, writer)?;
+        Ok(Self { writer: Some(writer) })
+    }
+
+    /// Lines go nowhere.
+    #[must_use]
+    pub const fn off() -> Self {
+        Self { writer: None }
+    }
+
+    /// Writes a line, or drops and counts it; never waits.
+    pub fn log(&self, line: &AccessLine<'_>) {
+        if let Some(writer) = &self.writer {
+            writer.line(|out| line.write_json(out));
+        }
+    }
+
+    /// Lines dropped since the start.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.writer.as_ref().map_or(0, LineWriter::dropped)
+    }
+
+    /// Lines that wait to be written, and as many as may wait; nothing where the log is off.
+    #[must_use]
+    pub fn depth(&self) -> Option<(usize, usize)> {
+        self.writer.as_ref().map(LineWriter::depth)
+    }
+
+    /// Waits until every line logged before is written, at most 2 s; false if some are not.
+    pub async fn close(&self) -> bool {
+        match &self.writer {
+            Some(writer) => writer.flush(CLOSE).await,
+            None => true,
+        }
+    }
+}
+
+/// What a line tells. Text of the network is bytes, as it came.
+#[derive(Clone, Debug)]
+pub struct AccessLine<'a> {
+    /// When the request's head was in, in milliseconds since the Unix epoch.
+    pub time_unix_ms: u64,
+    /// The request's id.
+    pub request_id: &'a [u8],
+    /// The id of the whole conversation, if one was stated.
+    pub correlation_id: Option<&'a [u8]>,
+    /// Trace id of `traceparent`.
+    pub trace_id: Option<&'a [u8]>,
+    /// Span id of `traceparent`.
+    pub span_id: Option<&'a [u8]>,
+    /// The caller's address.
+    pub peer: Option<SocketAddr>,
+    /// The method.
+    pub method: &'a [u8],
+    /// The host asked for.
+    pub host: Option<&'a [u8]>,
+    /// The path; a query is cut off here.
+    pub path: &'a [u8],
+    /// `HTTP/1.1` or `HTTP/2`.
+    pub protocol: &'static str,
+    /// The status the caller got; 0 if none.
+    pub status: u16,
+    /// The route, if one matched.
+    pub route: Option<&'a str>,
+    /// Its upstream.
+    pub upstream: Option<&'a str>,
+    /// The endpoint of the last attempt.
+    pub endpoint: Option<&'a str>,
+    /// Attempts made, the first included; 0 if nothing was sent.
+    pub attempts: u32,
+    /// Moves to another endpoint after one that never took the request.
+    pub redispatches: u32,
+    /// The attempt number the caller stated.
+    pub caller_attempt: Option<u32>,
+    /// Label of the reason why the call ended.
+    pub stop_reason: Option<&'static str>,
+    /// What ended the last attempt.
+    pub cause: Option<Cause>,
+    /// Why nothing was sent; told in place of the cause.
+    pub refusal: Option<Refusal>,
+    /// Waiting for places and connections, over all attempts.
+    pub queue_wait: Duration,
+    /// From the first byte sent upstream to the end of the answer.
+    pub execution: Duration,
+    /// From the request's head in to the end of the answer.
+    pub total: Duration,
+    /// The total timeout of the route.
+    pub configured_timeout: Option<Duration>,
+    /// What was left until the deadline at the end; zero if it had passed.
+    pub remaining_budget: Option<Duration>,
+    /// How it ended.
+    pub completion: Completion,
+    /// Whether the route's fallback answered.
+    pub degraded: bool,
+    /// Bytes of the request's body.
+    pub bytes_in: u64,
+    /// Bytes of the answer's body.
+    pub bytes_out: u64,
+}
+
+/// How a request ended, as its caller saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The upstream's answer was passed on to its end.
+    Complete,
+    /// The caller left first.
+    CallerLeft,
+    /// The upstream broke off, before its answer or in the middle of it.
+    UpstreamBroke,
+    /// A timeout or the deadline ended it.
+    Timeout,
+    /// It was answered here, without sending anything.
+    Refused,
+    /// The route's fallback answered.
+    Fallback,
+    /// It was cut at the end of a drain.
+    Drained,
+}
+
+impl Completion {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Complete,
+        Self::CallerLeft,
+        Self::UpstreamBroke,
+        Self::Timeout,
+        Self::Refused,
+        Self::Fallback,
+        Self::Drained,
+    ];
+
+    /// The value of the field.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::CallerLeft => "caller_left",
+            Self::UpstreamBroke => "upstream_broke",
+            Self::Timeout => "timeout",
+            Self::Refused => "refused",
+            Self::Fallback => "fallback",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+impl AccessLine<'_> {
+    /// Appends the line, without its line feed: one JSON object of at most 5 KiB, if the names of
+    /// the configuration are shorter than 256 bytes.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        let mut object = Object::new(out);
+        object.key("time").push(b'"');
+        lines::utc(object.out, self.time_unix_ms);
+        object.out.push(b'"');
+        object.text("request_id", Some(self.request_id), ID);
+        object.text("correlation_id", self.correlation_id, ID);
+        object.text("trace_id", self.trace_id, ID);
+        object.text("span_id", self.span_id, ID);
+        match self.peer {
+            Some(peer) => object.plain("peer", format_args!("\"{peer}\"")),
+            None => object.plain("peer", "null"),
+        }
+        object.text("method", Some(self.method), METHOD);
+        object.text("host", self.host, NAME);
+        let path = self.path.split(|&byte| matches!(byte, b'?' | b'#')).next();
+        object.text("path", path, PATH);
+        object.word("protocol", Some(self.protocol));
+        object.number("status", (self.status != 0).then_some(self.status));
+        object.text("route", self.route.map(str::as_bytes), NAME);
+        object.text("upstream", self.upstream.map(str::as_bytes), NAME);
+        object.text("endpoint", self.endpoint.map(str::as_bytes), NAME);
+        object.number("attempts", Some(self.attempts));
+        object.number("redispatches", Some(self.redispatches));
+        object.number("caller_attempt", self.caller_attempt);
+        object.word("stop_reason", self.stop_reason);
+        let cause = self.refusal.map(Refusal::as_str).or(self.cause.map(Cause::as_str));
+        object.word("cause", cause);
+        object.millis("queue_wait_ms", Some(self.queue_wait));
+        object.millis("execution_ms", Some(self.execution));
+        object.millis("total_ms", Some(self.total));
+        object.millis("configured_timeout_ms", self.configured_timeout);
+        object.millis("remaining_budget_ms", self.remaining_budget);
+        object.word("completion_reason", Some(self.completion.as_str()));
+        object.plain("degraded", self.degraded);
+        object.number("bytes_in", Some(self.bytes_in));
+        object.number("bytes_out", Some(self.bytes_out));
+        object.key("response_flags").push(b'"');
+        self.write_flags(object.out);
+        object.out.extend_from_slice(b"\"}");
+    }
+
+    /// Two or three letters for each thing that went wrong, separated by commas.
+    fn write_flags(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let flags = [
+            self.completion_flag(),
+            self.refusal.and_then(refusal_flag).or(self.cause.and_then(cause_flag)),
+            self.stop_reason.and_then(stop_flag),
+            self.degraded.then_some("FB"),
+        ];
+        for (place, flag) in flags.iter().enumerate() {
+            let Some(flag) = flag.filter(|flag| !flags[..place].contains(&Some(flag))) else {
+                continue;
+            };
+            if out.len() > start {
+                out.push(b',');
+            }
+            out.extend_from_slice(flag.as_bytes());
+        }
+    }
+
+    const fn completion_flag(&self) -> Option<&'static str> {
+        match self.completion {
+            Completion::CallerLeft => Some("DC"),
+            Completion::UpstreamBroke if matches!(self.cause, Some(Cause::Status(_)) | None) => {
+                Some("UC")
+            }
+            Completion::Drained => Some("DR"),
+            _ => None,
+        }
+    }
+}
+
+/// The flag of a refusal.
+const fn refusal_flag(refusal: Refusal) -> Option<&'static str> {
+    match refusal {
+        Refusal::NoRoute => Some("NR"),
+        Refusal::BadRequest | Refusal::HeadTooLarge => Some("DPE"),
+        Refusal::BreakerOpen => Some("UH"),
+        Refusal::BulkheadFull | Refusal::StreamsFull | Refusal::CheckoutTimeout => Some("UO"),
+        Refusal::DeadlinePassed => Some("DL"),
+        Refusal::Draining => Some("DR"),
+        Refusal::BodyTooLarge => Some("BL"),
+    }
+}
+
+/// The flag of what ended the last attempt.
+const fn cause_flag(cause: Cause) -> Option<&'static str> {
+    match cause {
+        Cause::Dns => Some("DF"),
+        Cause::ConnectRefused | Cause::ConnectFailed | Cause::ConnectTimeout | Cause::Tls => {
+            Some("UF")
+        }
+        Cause::AttemptTimeout | Cause::DeadlineCut => Some("UT"),
+        Cause::Closed | Cause::HandedBack => Some("UC"),
+        Cause::Reset | Cause::RefusedStream | Cause::GoAway => Some("UR"),
+        Cause::Malformed => Some("UPE"),
+        Cause::CallerLeft | Cause::UploadFailed => Some("DC"),
+        Cause::BreakerOpen => Some("UH"),
+        Cause::BulkheadFull | Cause::StreamsFull | Cause::CheckoutTimeout => Some("UO"),
+        Cause::DeadlinePassed => Some("DL"),
+        Cause::Status(_) | Cause::Answered | Cause::BusinessError | Cause::Unmatched => None,
+    }
+}
+
+/// The flag of a stop reason that the cause does not tell already.
+fn stop_flag(reason: &str) -> Option<&'static str> {
+    match reason {
+        "exhausted" => Some("URX"),
+        "budget" => Some("RB"),
+        "retries_off" => Some("RO"),
+        _ => None,
+    }
+}
+
+/// A JSON object being written.
+struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    first: bool,
+}
+
+impl<'a> Object<'a> {
+    fn new(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, first: true }
+    }
+
+    fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+        self.plain_bytes(&[b"\"", key.as_bytes(), b"\":"]);
+        self.out
+    }
+
+    fn plain_bytes(&mut self, parts: &[&[u8]]) {
+        parts.iter().for_each(|part| self.out.extend_from_slice(part));
+    }
+
+    /// A value that is JSON as it displays.
+    fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
+        // Writing to a vector cannot fail.
+        let _ = write!(self.key(key), "{value}");
+    }
+
+    /// A label of ours, which needs no escape.
+    fn word(&mut self, key: &str, value: Option<&'static str>) {
+        match value {
+            Some(value) => self.plain(key, format_args!("\"{value}\"")),
+            None => self.plain(key, "null"),
+        }
+    }
+
+    fn text(&mut self, key: &str, value: Option<&[u8]>, bound: usize) {
+        let Some(value) = value else { return self.plain(key, "null") };
+        self.key(key).push(b'"');
+        lines::json_text(self.out, value, bound);
+        self.out.push(b'"');
+    }
+
+    fn number(&mut self, key: &str, value: Option<impl std::fmt::Display>) {
+        match value {
+            Some(value) => self.plain(key, value),
+            None => self.plain(key, "null"),
+        }
+    }
+
+    /// Milliseconds with three decimals.
+    fn millis(&mut self, key: &str, value: Option<Duration>) {
+        match value.map(|value| value.as_micros()) {
+            Some(us) => self.plain(key, format_args!("{}.{:03}", us / 1000, us % 1000)),
+            None => self.plain(key, "null"),
+        }
+    }
+}
+
+/// Lines that may wait. At most 40 MiB, if every line is as long as it can be.
+const QUEUE: usize = 8192;
+/// How long a shutdown waits for the reader. Source: seawall-design (the drain's last phase).
+const CLOSE: Duration = Duration::from_secs(2);
+/// Bytes of an id, escaped.
+const ID: usize = 128;
+/// Bytes of a method, escaped.
+const METHOD: usize = 32;
+/// Bytes of a host or a configured name, escaped. Source: rfc1035 (names end at 255).
+const NAME: usize = 256;
+/// Bytes of a path, escaped.
+const PATH: usize = 2048;
+
+#[cfg(test)]
+mod tests;
