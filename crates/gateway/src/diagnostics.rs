@@ -110,23 +110,29 @@ impl Diagnostics {
     }
 
     /// Says that all is well.
-    pub fn info(&self, topic: Topic, message: &str, pairs: &[(&str, &dyn Display)]) {
+    pub fn info(&self, topic: Topic, message: &str, pairs: &[(&str, &(dyn Display + Sync))]) {
         self.say(Level::Info, topic, message, pairs);
     }
 
     /// Says that somebody should look.
-    pub fn warn(&self, topic: Topic, message: &str, pairs: &[(&str, &dyn Display)]) {
+    pub fn warn(&self, topic: Topic, message: &str, pairs: &[(&str, &(dyn Display + Sync))]) {
         self.say(Level::Warn, topic, message, pairs);
     }
 
     /// Says that something does not work.
-    pub fn error(&self, topic: Topic, message: &str, pairs: &[(&str, &dyn Display)]) {
+    pub fn error(&self, topic: Topic, message: &str, pairs: &[(&str, &(dyn Display + Sync))]) {
         self.say(Level::Error, topic, message, pairs);
     }
 
     /// Says `message` and the values of `pairs`, which are quoted and escaped where they are not
     /// plain words, and cut at 256 bytes.
-    pub fn say(&self, level: Level, topic: Topic, message: &str, pairs: &[(&str, &dyn Display)]) {
+    pub fn say(
+        &self,
+        level: Level,
+        topic: Topic,
+        message: &str,
+        pairs: &[(&str, &(dyn Display + Sync))],
+    ) {
         let now = self.clock.now();
         let Some(suppressed) = self.spent.lock()[topic as usize].may_say(now) else { return };
         let time = self.clock.unix_millis();

@@ -1,12 +1,17 @@
 //! The gateway.
 
 mod access_log;
+mod admin;
 mod diagnostics;
 mod lines;
 mod metrics;
 mod units;
 
 pub use access_log::{AccessLine, AccessLog, Completion};
+pub use admin::{
+    Admin, AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, RetriesChange,
+    RetriesState, RetriesView, UnknownUpstream, UpstreamView,
+};
 pub use diagnostics::{Diagnostics, Level, Topic};
 pub use metrics::{
     BreakerState, BreakerView, BulkheadView, CloseReason, Exposition, Format, IgnoredBecause,

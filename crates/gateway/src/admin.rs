@@ -1,0 +1,167 @@
+//! The port where operators and probes look in.
+//!
+//! | path | method | answer |
+//! |---|---|---|
+//! | `/` | GET | this list |
+//! | `/livez`, `/healthz` | GET | 200 while the process works, in a drain too |
+//! | `/ready` | GET | 200; 503 until the listeners are up, and from the first moment of a drain |
+//! | `/metrics` | GET | OpenMetrics or Prometheus text, by `Accept` |
+//! | `/upstreams` | GET | JSON, or an aligned table with `?format=text` |
+//! | `/queues` | GET | JSON: every queue with its bound, and what happens there |
+//! | `/retries` | GET | JSON: whether retries are on, per upstream |
+//! | `/retries` | PUT | `?state=off&ttl=10m` or `?state=on`, optional `upstream` and `reason` |
+//!
+//! It is bound before the listeners, so that a probe is answered from the start, and it has
+//! nothing in common with them: a full gateway still answers here. One request a connection, at
+//! most 64 connections (more wait in the system's backlog), five seconds for a request head and
+//! ten in all.
+//!
+//! A page in somebody's browser can reach loopback too. So a request with an `Origin`, or for a
+//! host that is neither loopback nor the address it came to (a name rebound by its owner), is
+//! refused. There is no password: only loopback peers may change anything.
+
+mod answer;
+mod query;
+mod table;
+mod views;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use seawall::Clock;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::diagnostics::{Diagnostics, Topic};
+
+pub use self::views::{
+    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, RetriesChange,
+    RetriesState, RetriesView, UnknownUpstream, UpstreamView,
+};
+
+/// The bound port.
+#[derive(Debug)]
+pub struct Admin {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// What an answer is made from.
+#[derive(Clone, Debug)]
+struct Desk {
+    backend: Arc<dyn AdminBackend>,
+    diagnostics: Diagnostics,
+    clock: Clock,
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    peer: SocketAddr,
+    local: SocketAddr,
+}
+
+impl Admin {
+    /// Takes the port; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// The address is taken or not ours.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address })
+    }
+
+    /// The address that was bound.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop` ends, and then gives what is being answered a second.
+    pub async fn serve(
+        self,
+        backend: Arc<dyn AdminBackend>,
+        diagnostics: Diagnostics,
+        clock: Clock,
+        stop: impl Future<Output = ()>,
+    ) {
+        let desk = Desk { backend, diagnostics, clock };
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            while connections.try_join_next().is_some() {}
+            let next = async {
+                let place = places.clone().acquire_owned().await;
+                (self.listener.accept().await, place)
+            };
+            let (accepted, place) = tokio::select! {
+                next = next => next,
+                () = &mut stop => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let desk = desk.clone();
+                    connections.spawn(async move {
+                        let _place = place;
+                        serve_connection(stream, peer, desk).await;
+                    });
+                }
+                Err(error) => {
+                    let message = "admin accept failed";
+                    desk.diagnostics.error(Topic::Connection, message, &[("error", &error)]);
+                    // Most likely no descriptor is left; at once it would fail again.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        let ended = async { while connections.join_next().await.is_some() {} };
+        // What is not done by then is cut, as the process is about to end.
+        let _ = tokio::time::timeout(LAST_ANSWERS, ended).await;
+    }
+}
+
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, desk: Desk) {
+    let Ok(local) = stream.local_addr() else { return };
+    let ends = Ends { peer, local };
+    let service = service_fn(move |request: Request<Incoming>| {
+        let desk = desk.clone();
+        async move { Ok::<_, Infallible>(answer::answer(&desk, ends, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(HEAD_BYTES)
+        .max_buf_size(HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // Whether it ended well or in time interests the peer alone.
+    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+}
+
+/// Connections at once. Source: seawall-design.
+const CONNECTIONS: usize = 64;
+/// Wait for a request head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// A whole connection, its answer written.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a request head; hyper takes no smaller buffer.
+const HEAD_BYTES: usize = 8192;
+/// After an accept that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For answers under way at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

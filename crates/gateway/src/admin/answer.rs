@@ -1,0 +1,401 @@
+//! One request, one answer.
+
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Incoming};
+use seawall_policy::ConfigError;
+use serde::Serialize;
+
+use super::query::Query;
+use super::views::{Readiness, RetriesChange, RetriesState};
+use super::{Desk, Ends, table};
+use crate::diagnostics::Topic;
+use crate::lines;
+use crate::metrics::Format;
+use crate::units::{format_duration, parse_duration};
+
+type Answer = Response<Full<Bytes>>;
+
+/// Answers a request.
+pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    if let Err(refused) = check_origin(&head.headers, head.uri.host(), ends) {
+        return refused.answer();
+    }
+    let known = match find(head.uri.path(), &head.method) {
+        Ok(known) => known,
+        Err(refused) => return refused.answer(),
+    };
+    if let Err(refused) = check_body(body).await {
+        return refused.answer();
+    }
+    let query = match Query::parse(head.uri.query().unwrap_or(""), known.parameters()) {
+        Ok(query) => query,
+        Err(error) => return Refusal::of(StatusCode::BAD_REQUEST, error).answer(),
+    };
+    match known {
+        Known::Index => text(StatusCode::OK, INDEX.to_owned()),
+        Known::Live => text(StatusCode::OK, "ok\n".to_owned()),
+        Known::Ready => ready(desk.backend.ready()),
+        Known::Metrics => {
+            let format = format_of(&head.headers);
+            whole(StatusCode::OK, format.content_type(), desk.backend.render_metrics(format))
+        }
+        Known::Upstreams => upstreams(desk, &query),
+        Known::Queues => json(&desk.backend.queues()),
+        Known::Retries => json(&desk.backend.retries()),
+        Known::SetRetries => {
+            set_retries(desk, ends, &query).unwrap_or_else(|refused| refused.answer())
+        }
+    }
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Index,
+    Live,
+    Ready,
+    Metrics,
+    Upstreams,
+    Queues,
+    Retries,
+    SetRetries,
+}
+
+impl Known {
+    const fn parameters(self) -> &'static [&'static str] {
+        match self {
+            Self::Upstreams => &["format"],
+            Self::SetRetries => &["state", "ttl", "upstream", "reason"],
+            _ => &[],
+        }
+    }
+}
+
+/// Finds what is asked for.
+fn find(path: &str, method: &Method) -> Result<Known, Refusal> {
+    let (read, write) = match path {
+        "/" => (Known::Index, None),
+        "/livez" | "/healthz" => (Known::Live, None),
+        "/ready" => (Known::Ready, None),
+        "/metrics" => (Known::Metrics, None),
+        "/upstreams" => (Known::Upstreams, None),
+        "/queues" => (Known::Queues, None),
+        "/retries" => (Known::Retries, Some(Known::SetRetries)),
+        other => {
+            let error = ConfigError::new("path", shown(other), "one that GET / lists");
+            return Err(Refusal::of(StatusCode::NOT_FOUND, error));
+        }
+    };
+    match (method, write) {
+        (&Method::GET | &Method::HEAD, _) => Ok(read),
+        (&Method::PUT, Some(write)) => Ok(write),
+        _ => {
+            let allow = if write.is_some() { "GET, HEAD, PUT" } else { "GET, HEAD" };
+            let error = ConfigError::new("method", shown(method.as_str()), allow);
+            let refusal = Refusal::of(StatusCode::METHOD_NOT_ALLOWED, error);
+            Err(Refusal { allow: Some(allow), ..refusal })
+        }
+    }
+}
+
+/// Refuses what a browser was made to send: see the module above.
+fn check_origin(headers: &HeaderMap, target: Option<&str>, ends: Ends) -> Result<(), Refusal> {
+    if let Some(origin) = headers.get(ORIGIN) {
+        let error = ConfigError::new("origin", shown_value(origin), "no Origin header");
+        return Err(Refusal::of(StatusCode::FORBIDDEN, error));
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        let error = ConfigError::new("host", headers.get_all(HOST).iter().count(), "one Host");
+        return Err(Refusal::of(StatusCode::BAD_REQUEST, error));
+    };
+    let authority = host.to_str().ok().and_then(|host| host.parse::<http::uri::Authority>().ok());
+    let named = authority.as_ref().map(http::uri::Authority::host);
+    // A target in absolute form names a host of its own, which counts as well.
+    if named.is_some_and(|host| is_ours(host, ends))
+        && target.is_none_or(|host| is_ours(host, ends))
+    {
+        return Ok(());
+    }
+    let shown = target.map_or_else(|| shown_value(host), shown);
+    let allowed = "localhost, a loopback address or the address connected to";
+    Err(Refusal::of(StatusCode::FORBIDDEN, ConfigError::new("host", shown, allowed)))
+}
+
+/// Whether a host can only mean this machine, or is the address the peer connected to.
+fn is_ours(host: &str, ends: Ends) -> bool {
+    if host.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let address = match bare {
+        Some(bare) => bare.parse::<Ipv6Addr>().map(IpAddr::V6).ok(),
+        None => host.parse::<IpAddr>().ok(),
+    };
+    address.is_some_and(|address| {
+        let address = address.to_canonical();
+        address.is_loopback() || address == ends.local.ip().to_canonical()
+    })
+}
+
+/// There is no password, so only this machine may change anything.
+fn check_peer(ends: Ends) -> Result<(), Refusal> {
+    if ends.peer.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let error = ConfigError::new("peer", ends.peer, "a loopback peer to change anything");
+    Err(Refusal::of(StatusCode::FORBIDDEN, error))
+}
+
+/// Parameters come in the query; a body is read to its bound only to tell what is wrong with it.
+async fn check_body(body: Incoming) -> Result<(), Refusal> {
+    if body.is_end_stream() {
+        return Ok(());
+    }
+    let allowed = "no body; parameters go into the query";
+    match Limited::new(body, BODY_BYTES).collect().await {
+        Ok(read) => {
+            let length = read.to_bytes().len();
+            let error = ConfigError::new("body", format!("{length} bytes"), allowed);
+            if length == 0 { Ok(()) } else { Err(Refusal::of(StatusCode::BAD_REQUEST, error)) }
+        }
+        Err(_) => {
+            let value = format!("more than {BODY_BYTES} bytes, or broken");
+            let error = ConfigError::new("body", value, allowed);
+            Err(Refusal::of(StatusCode::PAYLOAD_TOO_LARGE, error))
+        }
+    }
+}
+
+fn ready(readiness: Readiness) -> Answer {
+    let status = match readiness {
+        Readiness::Ready => StatusCode::OK,
+        Readiness::Starting | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    text(status, format!("{}\n", readiness.as_str()))
+}
+
+fn upstreams(desk: &Desk, query: &Query<'_>) -> Answer {
+    match query.value("format") {
+        None | Some("json") => json(&desk.backend.upstreams()),
+        Some("text") => text(StatusCode::OK, table::upstreams(&desk.backend.upstreams())),
+        Some(other) => {
+            let error = ConfigError::new("format", shown(other), "json or text");
+            Refusal::of(StatusCode::BAD_REQUEST, error).answer()
+        }
+    }
+}
+
+/// Switches retries, and tells who did.
+fn set_retries(desk: &Desk, ends: Ends, query: &Query<'_>) -> Result<Answer, Refusal> {
+    check_peer(ends)?;
+    let change =
+        change(ends, query).map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, error))?;
+    let upstream = query.value("upstream");
+    desk.backend.set_retries(upstream, change.clone()).map_err(|_| {
+        let value = shown(upstream.unwrap_or(""));
+        let error = ConfigError::new("upstream", value, "a name that GET /upstreams lists");
+        Refusal::of(StatusCode::NOT_FOUND, error)
+    })?;
+    let mut pairs: Vec<(&str, &(dyn Display + Sync))> = Vec::new();
+    let (upstream, reason) = (upstream.unwrap_or("all"), change.reason.as_deref().unwrap_or(""));
+    pairs.push(("upstream", &upstream));
+    let (mut ttl, mut until) = (String::new(), Vec::new());
+    let message = match change.state {
+        RetriesState::On => "retries switched on",
+        RetriesState::Off(length) => {
+            let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+            lines::utc(&mut until, desk.clock.unix_millis().saturating_add(millis));
+            ttl = format_duration(length);
+            "retries switched off"
+        }
+    };
+    let until = String::from_utf8_lossy(&until);
+    if !ttl.is_empty() {
+        pairs.extend([("ttl", &ttl as &(dyn Display + Sync)), ("until", &until)]);
+    }
+    pairs.extend([("by", &ends.peer as &(dyn Display + Sync)), ("reason", &reason)]);
+    desk.diagnostics.warn(Topic::Retries, message, &pairs);
+    Ok(json(&desk.backend.retries()))
+}
+
+/// Reads the change that a query asks for.
+fn change(ends: Ends, query: &Query<'_>) -> Result<RetriesChange, ConfigError> {
+    let missing = |field: &'static str, allowed: &'static str| {
+        ConfigError::new(field, query.value(field).map_or("nothing".into(), shown), allowed)
+    };
+    let state = match (query.value("state"), query.value("ttl")) {
+        (Some("on"), None) => RetriesState::On,
+        (Some("on"), Some(_)) => return Err(missing("ttl", "none with state=on")),
+        (Some("off"), None) => {
+            return Err(missing("ttl", "how long, at most 24h, like ttl=10m"));
+        }
+        (Some("off"), Some(ttl)) => {
+            let ttl = parse_duration(ttl).map_err(|refused| refused.of_field("ttl"))?;
+            if ttl.is_zero() || ttl > LONGEST_TTL {
+                return Err(missing("ttl", "more than 0s and at most 24h, like 10m"));
+            }
+            RetriesState::Off(ttl)
+        }
+        _ => return Err(missing("state", "off or on")),
+    };
+    let reason = query.value("reason").filter(|reason| !reason.is_empty());
+    if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS) {
+        return Err(missing("reason", "at most 256 characters"));
+    }
+    Ok(RetriesChange { state, by: ends.peer, reason: reason.map(str::to_owned) })
+}
+
+/// OpenMetrics where `Accept` likes it at least as well as plain text.
+fn format_of(headers: &HeaderMap) -> Format {
+    let (mut open, mut plain) = (0.0_f32, 0.0_f32);
+    let accepts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    for range in accepts.flat_map(|value| value.split(',')) {
+        let mut parts = range.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or("").to_ascii_lowercase();
+        let quality = parts
+            .find_map(|part| part.strip_prefix("q="))
+            .map_or(1.0, |quality| quality.parse().unwrap_or(0.0));
+        match kind.as_str() {
+            "application/openmetrics-text" => open = open.max(quality),
+            "text/plain" => plain = plain.max(quality),
+            _ => {}
+        }
+    }
+    if open > 0.0 && open >= plain { Format::OpenMetrics } else { Format::Prometheus }
+}
+
+/// An answer that says what was wrong with a request.
+#[derive(Debug)]
+struct Refusal {
+    status: StatusCode,
+    error: ConfigError,
+    allow: Option<&'static str>,
+}
+
+/// The body of such an answer. Source: rfc9457.
+#[derive(Serialize)]
+struct Problem<'a> {
+    title: &'a str,
+    status: u16,
+    detail: String,
+    field: &'a str,
+    value: &'a str,
+    allowed: &'a str,
+}
+
+impl Refusal {
+    const fn of(status: StatusCode, error: ConfigError) -> Self {
+        Self { status, error, allow: None }
+    }
+
+    fn answer(&self) -> Answer {
+        let body = line(&Problem {
+            title: self.status.canonical_reason().unwrap_or("refused"),
+            status: self.status.as_u16(),
+            detail: self.error.to_string(),
+            field: self.error.field(),
+            value: self.error.value(),
+            allowed: self.error.allowed(),
+        });
+        let mut answer = whole(self.status, "application/problem+json", body);
+        if let Some(allow) = self.allow {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        answer
+    }
+}
+
+/// One line of JSON.
+fn line(value: &impl Serialize) -> String {
+    // Our views have string keys and finite numbers, which always serialize.
+    let mut text = serde_json::to_string(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn json(value: &impl Serialize) -> Answer {
+    whole(StatusCode::OK, "application/json", line(value))
+}
+
+fn text(status: StatusCode, body: String) -> Answer {
+    whole(status, "text/plain; charset=utf-8", body)
+}
+
+fn whole(status: StatusCode, content_type: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// A refused text, short enough to say back.
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS).collect()
+}
+
+fn shown_value(value: &HeaderValue) -> String {
+    shown(&String::from_utf8_lossy(value.as_bytes()))
+}
+
+const INDEX: &str = "\
+seawall
+
+GET  /livez               200 while the process works, in a drain too (also /healthz)
+GET  /ready               200 while traffic should come, otherwise 503
+GET  /metrics             OpenMetrics, or Prometheus text
+GET  /upstreams           JSON; ?format=text for a table
+GET  /queues              JSON: every queue with its bound
+GET  /retries             JSON: whether retries are on
+PUT  /retries?state=off&ttl=10m[&upstream=NAME][&reason=TEXT]
+PUT  /retries?state=on[&upstream=NAME][&reason=TEXT]
+";
+/// Bytes of a request body that are read.
+const BODY_BYTES: usize = 4096;
+/// The longest that retries stay off by themselves. Source: seawall-design.
+const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Characters of a reason.
+const REASON_CHARS: usize = 256;
+/// Characters of a refused text that are said back.
+const SHOWN_CHARS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_loopback_peer_may_change_anything() {
+        for (peer, may) in [
+            ("127.0.0.1:5", true),
+            ("[::1]:5", true),
+            ("[::ffff:127.0.0.1]:5", true),
+            ("192.0.2.1:5", false),
+            ("[2001:db8::1]:5", false),
+        ] {
+            let ends = Ends { peer: peer.parse().unwrap(), local: "127.0.0.1:1".parse().unwrap() };
+            assert_eq!(check_peer(ends).is_ok(), may, "{peer}");
+        }
+    }
+
+    #[test]
+    fn the_address_connected_to_is_ours_and_its_neighbour_is_not() {
+        let peer = "192.0.2.9:5".parse().unwrap();
+        let ends = Ends { peer, local: "[::ffff:192.0.2.1]:9901".parse().unwrap() };
+        assert!(is_ours("192.0.2.1", ends));
+        assert!(!is_ours("192.0.2.2", ends));
+        let ends = Ends { peer, local: "[2001:db8::1]:9901".parse().unwrap() };
+        assert!(is_ours("[2001:db8:0::1]", ends));
+        assert!(!is_ours("[2001:db8::2]", ends) && !is_ours("2001:db8::1]", ends));
+    }
+}

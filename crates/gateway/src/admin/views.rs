@@ -1,0 +1,166 @@
+//! What the admin port asks the gateway, and what it tells.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::metrics::Format;
+
+/// Whoever knows the gateway's state. Every method answers at once.
+pub trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
+    /// Whether traffic should come.
+    fn ready(&self) -> Readiness;
+    /// The upstreams, in the order of the configuration.
+    fn upstreams(&self) -> Vec<UpstreamView>;
+    /// Every queue there is.
+    fn queues(&self) -> Vec<QueueView>;
+    /// Whether retries are on, per upstream.
+    fn retries(&self) -> Vec<RetriesView>;
+    /// Switches the retries of one upstream, or of all.
+    ///
+    /// # Errors
+    /// There is no such upstream.
+    fn set_retries(
+        &self,
+        upstream: Option<&str>,
+        change: RetriesChange,
+    ) -> Result<(), UnknownUpstream>;
+    /// The text of a scrape.
+    fn render_metrics(&self, format: Format) -> String;
+}
+
+/// Whether traffic should come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not yet: the listeners are not up.
+    Starting,
+    /// It should.
+    Ready,
+    /// No longer.
+    Draining,
+}
+
+impl Readiness {
+    /// The word that `/ready` answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// An upstream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct UpstreamView {
+    /// Its name.
+    pub name: String,
+    /// `http1` or `h2c`.
+    pub protocol: &'static str,
+    /// Calls in flight, abandoned ones included.
+    pub in_flight: u64,
+    /// As many as may be.
+    pub limit: u64,
+    /// Calls waiting for a place.
+    pub waiting: u64,
+    /// Long-lived streams, counted apart.
+    pub streams: u64,
+    /// Calls given up that still hold a place.
+    pub abandoned: u64,
+    /// Whether retries are on.
+    pub retries_on: bool,
+    /// Retries the budget could pay for now; nothing where it is off.
+    pub retry_budget_balance_tokens: Option<f64>,
+    /// Its endpoints.
+    pub endpoints: Vec<EndpointView>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EndpointView {
+    /// `host:port`.
+    pub endpoint: String,
+    /// Calls in flight.
+    pub in_flight: u64,
+    /// Connections without a call.
+    pub connections_idle: u64,
+    /// Connections with one.
+    pub connections_busy: u64,
+    /// Its breakers, one a route; empty where they are off.
+    pub breakers: Vec<EndpointBreakerView>,
+}
+
+/// The breaker of an endpoint for a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EndpointBreakerView {
+    /// The route's name.
+    pub route: String,
+    /// `closed`, `half_open` or `open`.
+    pub state: &'static str,
+    /// Calls in its window.
+    pub calls: u64,
+    /// Failures among them.
+    pub failures: u64,
+    /// Until probes are let through; nothing unless it is open.
+    pub probes_in_ms: Option<u64>,
+}
+
+/// A queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueView {
+    /// What it is, and whose.
+    pub name: String,
+    /// As many as may wait.
+    pub bound: u64,
+    /// As many as do.
+    pub depth: u64,
+    /// How long the oldest has waited, where that is known and one waits.
+    pub oldest_ms: Option<u64>,
+    /// What happens to the next one at the bound.
+    pub when_full: &'static str,
+}
+
+/// The retries of an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RetriesView {
+    /// Its name.
+    pub upstream: String,
+    /// `on` or `off`.
+    pub state: &'static str,
+    /// What switched them off: `admin`, `file` or `config`.
+    pub switched_by: Option<&'static str>,
+    /// Until they are on again by themselves.
+    pub on_again_in_ms: Option<u64>,
+    /// Who asked for it.
+    pub peer: Option<String>,
+    /// Why, as they said.
+    pub reason: Option<String>,
+}
+
+/// A switch of retries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetriesChange {
+    /// To what.
+    pub state: RetriesState,
+    /// Who asks.
+    pub by: SocketAddr,
+    /// Why, as they say; at most 256 characters.
+    pub reason: Option<String>,
+}
+
+/// What retries are switched to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetriesState {
+    /// As configured.
+    On,
+    /// Off for this long, at most a day.
+    Off(Duration),
+}
+
+/// There is no upstream of the name given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no such upstream")]
+pub struct UnknownUpstream;
