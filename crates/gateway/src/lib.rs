@@ -17,6 +17,12 @@ pub use metrics::{
     BreakerState, BreakerView, BulkheadView, CloseReason, Exposition, Format, IgnoredBecause,
     IgnoredHeader, Metrics, PoolView, Refusal, RouteLabels, Shape, Snapshot, Source, Stage,
     UpstreamLabels, UpstreamSnapshot,
+mod config;
+
+pub use config::{
+    AccessLog, ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig,
+    HeaderNames, Limits, Listener, OnAbandon, PeerRange, Protocol, Route, Upstream,
+    UpstreamTimeouts, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

@@ -1,0 +1,125 @@
+//! What can be said on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use seawall_gateway::parse_bind;
+
+/// Keeps a service useful while everything around it fails at once.
+#[derive(Debug, Parser)]
+#[command(name = "seawall", version, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Tell what is wrong with a configuration file, and what it amounts to.
+    #[command(after_help = CHECK_EXIT)]
+    Check(CheckArgs),
+}
+
+/// `seawall check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The configuration file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// `seawall run`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct RunArgs {
+    /// Protect this one service, with every default, like http://127.0.0.1:9000.
+    #[arg(long, value_name = "URL", group = "what")]
+    pub upstream: Option<String>,
+    /// Protect what this file says.
+    #[arg(long, value_name = "FILE", group = "what")]
+    pub config: Option<PathBuf>,
+    /// Listen here, whatever the file says [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDR", value_parser = bind)]
+    pub listen: Option<SocketAddr>,
+    /// Serve operators here, whatever the file says [default: 127.0.0.1:9901].
+    #[arg(long, value_name = "ADDR", value_parser = bind)]
+    pub admin: Option<SocketAddr>,
+    /// Threads that serve requests [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+}
+
+fn bind(text: &str) -> Result<SocketAddr, String> {
+    parse_bind(text).map_err(|allowed| format!("give {allowed}"))
+}
+
+const CHECK_EXIT: &str = "Exits with 0 if the file can be run, 1 if not, 2 if it cannot be read.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `seawall run` on its own, until it is a command.
+    #[derive(Debug, Parser)]
+    #[command(name = "seawall run")]
+    struct Run {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    fn run(args: &[&str]) -> Result<RunArgs, String> {
+        let all = std::iter::once(&"seawall run").chain(args);
+        Run::try_parse_from(all).map(|run| run.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn run_takes_an_upstream_or_a_file_and_not_both() {
+        let url = "http://127.0.0.1:9000";
+        assert_eq!(run(&["--upstream", url]).unwrap().upstream.as_deref(), Some(url));
+        assert_eq!(run(&["--config", "f"]).unwrap().config, Some("f".into()));
+        let both = run(&["--upstream", url, "--config", "f"]).unwrap_err();
+        assert!(both.contains("cannot be used with"), "{both}");
+        let neither = run(&[]).unwrap_err();
+        assert!(neither.contains("<--upstream <URL>|--config <FILE>>"), "{neither}");
+    }
+
+    #[test]
+    fn run_takes_addresses_and_workers_in_their_ranges() {
+        let args = run(&[
+            "--config",
+            "f",
+            "--listen",
+            "[::]:0",
+            "--admin",
+            "127.0.0.1:1",
+            "--workers",
+            "1",
+        ])
+        .unwrap();
+        assert_eq!(args.listen, Some("[::]:0".parse().unwrap()));
+        assert_eq!(args.admin, Some("127.0.0.1:1".parse().unwrap()));
+        assert_eq!(args.workers, Some(1));
+        let port = run(&["--config", "f", "--listen", ":80"]).unwrap_err();
+        assert!(port.contains("like 127.0.0.1:80 or 0.0.0.0:80"), "{port}");
+        for workers in ["0", "1025", "-1", "two"] {
+            assert!(run(&["--config", "f", "--workers", workers]).is_err(), "{workers}");
+        }
+    }
+
+    #[test]
+    fn check_takes_one_file() {
+        let Command::Check(args) = Cli::try_parse_from(["seawall", "check", "f"]).unwrap().command;
+        assert_eq!(args.file, PathBuf::from("f"));
+        assert!(Cli::try_parse_from(["seawall", "check"]).is_err());
+        assert!(Cli::try_parse_from(["seawall", "check", "f", "g"]).is_err());
+    }
+
+    #[test]
+    fn a_wrong_command_line_ends_like_anything_that_could_not_run() {
+        assert_eq!(Cli::try_parse_from(["seawall", "chek"]).unwrap_err().exit_code(), 2);
+        assert_eq!(Cli::try_parse_from(["seawall", "--help"]).unwrap_err().exit_code(), 0);
+    }
+}

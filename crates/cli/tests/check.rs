@@ -1,0 +1,35 @@
+//! The binary, as a shell sees it.
+#![expect(clippy::unwrap_used, reason = "a helper of tests may fail them")]
+
+use std::process::{Command, Output};
+
+fn seawall(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_seawall")).args(args).output().unwrap()
+}
+
+#[test]
+fn exit_codes_tell_fine_from_findings_from_could_not_run() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../seawall.example.yaml");
+    let not_a_configuration = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (args, code) in [
+        (&["check", example][..], 0),
+        (&["--help"], 0),
+        (&["--version"], 0),
+        (&["check", not_a_configuration], 1),
+        (&["check", "/nowhere/seawall.yaml"], 2),
+        (&["check", "/"], 2),
+        (&["check"], 2),
+        (&["chek", example], 2),
+        (&[], 2),
+    ] {
+        assert_eq!(seawall(args).status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[test]
+fn findings_go_to_standard_error_without_colours() {
+    let output = seawall(&["check", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    assert!(output.stdout.is_empty());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.starts_with("error: ") && !told.contains('\x1b'), "{told}");
+}

@@ -1,0 +1,217 @@
+//! Reads the one configuration file and decides whether it can be run.
+//!
+//! A file that is accepted cannot fail later, so a mistake costs a second at the keyboard and not
+//! an incident. All mistakes are told at once, each with its field, its value, what is allowed and
+//! its line. Five steps: YAML to a tree with places (`node`), `${ENV}` in values (`env`), the tree
+//! to structs of text (`decode`, `raw`), text to checked values (`scope`, `edge`, `upstream`,
+//! `route`), and the result, which the rest of the gateway reads (`model`).
+//!
+//! Bounds: a file of 1 MiB, 1,000 routes, 256 upstreams, 1,024 endpoints.
+//!
+//! A default gives way to what is written: with `total: 5s` the default attempt timeout is 5 s,
+//! not 12. Two values that are both written must agree.
+
+mod address;
+mod decode;
+mod edge;
+mod env;
+mod model;
+mod node;
+mod raw;
+mod report;
+mod route;
+mod scope;
+mod upstream;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use address::parse_bind;
+pub use model::{
+    AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames, Limits,
+    Listener, OnAbandon, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts, WorstCase,
+};
+pub use report::{ConfigErrors, Warning};
+
+use decode::{Notes, decode};
+use env::Lookup;
+use node::Node;
+use raw::{Named, RawConfig, RawListener, RawUpstream};
+use report::{Finding, Source};
+use scope::Checker;
+
+impl GatewayConfig {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read ([`ConfigErrors::is_unreadable`]), or what is wrong with it.
+    pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), ConfigErrors> {
+        Self::load_with(path, None, None)
+    }
+
+    /// Reads a file, with another address for its only listener, and another for the admin port.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); also `listen` for a file with several listeners.
+    pub fn load_with(
+        path: &Path,
+        listen: Option<SocketAddr>,
+        admin: Option<SocketAddr>,
+    ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
+        let name = path.display().to_string();
+        let text =
+            read_bounded(path).map_err(|why| ConfigErrors::unreadable(name.clone(), &why))?;
+        parse(text, name, &Overrides { listen, admin }, &environment)
+    }
+
+    /// Reads `text`, which errors call `name`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str, name: &str) -> Result<(Self, Vec<Warning>), ConfigErrors> {
+        parse(text.as_bytes().to_vec(), name.to_owned(), &Overrides::default(), &environment)
+    }
+
+    /// The defaults around one endpoint: the same as a file with one upstream named `upstream`.
+    ///
+    /// # Errors
+    /// `url` is not an endpoint, or one of the three addresses meets another.
+    pub fn for_upstream(
+        url: &str,
+        listen: Option<SocketAddr>,
+        admin: Option<SocketAddr>,
+    ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
+        let upstream = RawUpstream { endpoints: vec![url.to_owned()], ..RawUpstream::default() };
+        let raw = RawConfig {
+            version: Some(VERSION.to_owned()),
+            upstreams: Named(vec![("upstream".to_owned(), upstream)]),
+            ..RawConfig::default()
+        };
+        let source = Source { name: "the command line".to_owned(), text: String::new() };
+        let checker = Checker::default();
+        check(raw, checker, Arc::new(source), &Overrides { listen, admin }, &environment)
+    }
+}
+
+/// Addresses that the command line gives in place of the file's.
+#[derive(Debug, Default)]
+struct Overrides {
+    listen: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The file, or a byte more than it may have.
+fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn parse(
+    bytes: Vec<u8>,
+    name: String,
+    overrides: &Overrides,
+    lookup: &Lookup<'_>,
+) -> Result<(GatewayConfig, Vec<Warning>), ConfigErrors> {
+    let whole = |name, message: String| {
+        let source = Arc::new(Source { name, text: String::new() });
+        ConfigErrors::new(source, vec![Finding::new("", message)])
+    };
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(whole(name, "the file is larger than 1MiB".to_owned()));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        whole(name.clone(), format!("the file is not UTF-8 (byte {at})"))
+    })?;
+    let source = Arc::new(Source { name, text });
+    let node = Node::parse(&source.text)
+        .map_err(|finding| ConfigErrors::new(Arc::clone(&source), vec![*finding]))?;
+    let (raw, notes) = decode::<RawConfig>(&node, lookup);
+    let raw = raw.map_err(|error| {
+        let finding = Finding::new("", error.to_string());
+        ConfigErrors::new(Arc::clone(&source), vec![finding])
+    })?;
+    check(raw, Checker { notes, warnings: Vec::new() }, source, overrides, lookup)
+}
+
+/// From text to values that hold together.
+fn check(
+    mut raw: RawConfig,
+    mut checker: Checker,
+    source: Arc<Source>,
+    overrides: &Overrides,
+    lookup: &Lookup<'_>,
+) -> Result<(GatewayConfig, Vec<Warning>), ConfigErrors> {
+    version(&mut checker, &raw.version);
+    apply(&mut raw, &mut checker, overrides);
+    let listeners = edge::listeners(&mut checker, &raw.listeners);
+    let admin = edge::admin(checker.scope("admin"), &raw.admin);
+    let mut upstreams = upstream::upstreams(&mut checker, &raw.upstreams);
+    let routes = route::routes(&mut checker, &raw.routes, &mut upstreams);
+    edge::distinct_sockets(&mut checker, &listeners, admin);
+    edge::no_loops(&mut checker, &listeners, admin, &upstreams);
+    let grace = lookup(edge::GRACE_VARIABLE);
+    let config = GatewayConfig {
+        listeners,
+        admin,
+        upstreams,
+        routes,
+        limits: edge::limits(checker.scope("limits"), &raw.limits),
+        drain: edge::drain(checker.scope("drain"), &raw.drain, grace),
+        headers: edge::headers(checker.scope("headers"), &raw.headers),
+        access_log: edge::access_log(checker.scope(""), &raw.access_log),
+        kill_switch: edge::kill_switch(checker.scope(""), &raw.kill_switch),
+    };
+    let Checker { notes: Notes { findings, .. }, warnings } = checker;
+    if findings.is_empty() {
+        Ok((config, Warning::all(&source, warnings)))
+    } else {
+        Err(ConfigErrors::new(source, findings))
+    }
+}
+
+fn version(checker: &mut Checker, raw: &Option<String>) {
+    let mut scope = checker.scope("");
+    if raw.is_none() {
+        scope.missing("version", format!("write `version: {VERSION}` at the top"));
+    }
+    scope.read("version", raw, |text| if text == VERSION { Ok(()) } else { Err(VERSION) });
+}
+
+/// Puts the addresses of the command line in place of the file's.
+fn apply(raw: &mut RawConfig, checker: &mut Checker, overrides: &Overrides) {
+    if let Some(admin) = overrides.admin {
+        raw.admin.address = Some(admin.to_string());
+    }
+    let Some(listen) = overrides.listen.map(|listen| listen.to_string()) else { return };
+    match raw.listeners.as_mut_slice() {
+        [] => {
+            raw.listeners.push(RawListener { address: Some(listen), ..RawListener::default() });
+        }
+        [only] => only.address = Some(listen),
+        several => {
+            let count = several.len();
+            let message = format!("--listen replaces one address, and there are {count}");
+            checker.scope("").refuse_with("listeners", Finding::new("listeners", message));
+        }
+    }
+}
+
+const VERSION: &str = "1";
+/// Source: seawall-design.
+const MAX_BYTES: u64 = 1 << 20;
+/// The shortest time limit there is: what is written in whole milliseconds, and not zero.
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// The longest time limit there is. Source: seawall-design.
+const DAY: Duration = Duration::from_secs(86_400);

@@ -1,0 +1,282 @@
+//! The configuration after every check: what the rest of the gateway reads.
+//!
+//! Built by the parser next door, or by [`GatewayConfig::for_upstream`] for
+//! `seawall run --upstream`. A value of these types is valid by construction of that one path.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, StatusCode};
+use seawall_policy::{
+    BreakerOptions, BudgetOptions, BulkheadOptions, RetryOptions, RetryParams, StopReason,
+};
+
+/// Everything `seawall run` needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayConfig {
+    /// Where requests come in; at least one.
+    pub listeners: Vec<Listener>,
+    /// Where operators look in.
+    pub admin: SocketAddr,
+    /// The protected services; routes and endpoints refer to them by index.
+    pub upstreams: Vec<Upstream>,
+    /// In order of precedence as matched: exact host before any host, longer prefix first.
+    pub routes: Vec<Route>,
+    /// Bounds on what a peer may make us hold.
+    pub limits: Limits,
+    /// The phases between SIGTERM and exit.
+    pub drain: Drain,
+    /// Names of the headers we read and write.
+    pub headers: HeaderNames,
+    /// Where the access log goes.
+    pub access_log: AccessLog,
+    /// A file that switches retries off while it says so; watched.
+    pub kill_switch: Option<std::path::PathBuf>,
+}
+
+impl GatewayConfig {
+    /// What one request on `route` costs its upstream at most; nothing for a route of another
+    /// configuration.
+    #[must_use]
+    pub fn worst_case(&self, route: &Route) -> Option<WorstCase> {
+        let upstream = self.upstreams.get(route.upstream)?;
+        let retry = upstream.retry.filter(|_| route.owns_retries);
+        let attempts = retry.map_or(1, |retry| retry.max_attempts);
+        let waits = retry.and_then(|retry| RetryParams::new(retry).ok());
+        let waits = waits.map_or(Duration::ZERO, |params| params.longest_backoff());
+        let total = route.total.unwrap_or(upstream.timeouts.total);
+        let time = upstream.timeouts.attempt.saturating_mul(attempts).saturating_add(waits);
+        Some(WorstCase { attempts, time: time.min(total) })
+    }
+}
+
+/// The most that one request may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorstCase {
+    /// Attempts, counting the first; redispatches, which send nothing, are not among them.
+    pub attempts: u32,
+    /// Time to the response head, without a Retry-After.
+    pub time: Duration,
+}
+
+/// One listening socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The address to bind; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Peers that may state tenant, priority, cost, attempt number, deadline and forwarded-for.
+    pub trusted_peers: Vec<PeerRange>,
+    /// Whether loopback peers may state a deadline without being named. Default true: it can only
+    /// harm the sender's own request.
+    pub trust_loopback_deadline: bool,
+    /// Wait for the first byte, and for a whole request head. Default 10 s each.
+    pub first_byte_timeout: Duration,
+    /// See `first_byte_timeout`.
+    pub head_timeout: Duration,
+    /// Keep-alive idle time. Default 75 s.
+    pub idle_timeout: Duration,
+    /// Age after which a connection is told to close, jittered ×0.9–1.1. Default 1 h.
+    pub max_age: Duration,
+}
+
+/// A range of peer addresses (CIDR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRange {
+    /// Any address of the range.
+    pub network: IpAddr,
+    /// Leading bits that count.
+    pub prefix: u8,
+}
+
+impl PeerRange {
+    /// Whether `peer` lies in the range; an IPv4-mapped IPv6 peer counts as its IPv4 address.
+    #[must_use]
+    pub fn contains(&self, peer: IpAddr) -> bool {
+        match (self.network, peer.to_canonical()) {
+            (IpAddr::V4(network), IpAddr::V4(peer)) => {
+                let kept = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+                network.to_bits() & kept == peer.to_bits() & kept
+            }
+            (IpAddr::V6(network), IpAddr::V6(peer)) => {
+                let kept = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
+                network.to_bits() & kept == peer.to_bits() & kept
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A protected service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name in metrics, logs and on the admin port.
+    pub name: String,
+    /// At least one.
+    pub endpoints: Vec<EndpointAddress>,
+    /// How it is spoken to.
+    pub protocol: Protocol,
+    /// Connections, all endpoints together. Default: the bulkhead's limit plus a tenth.
+    pub max_connections: usize,
+    /// Time limits of a call.
+    pub timeouts: UpstreamTimeouts,
+    /// Retries. `None` only by `retry: off`.
+    pub retry: Option<RetryOptions>,
+    /// The retry budget. `None` only by `retry_budget: off`.
+    pub budget: Option<BudgetOptions>,
+    /// The breaker per endpoint and route. `None` only by `breaker: off`.
+    pub breaker: Option<BreakerOptions>,
+    /// Calls in flight.
+    pub bulkhead: BulkheadOptions,
+    /// What happens to a call whose caller left. `None`: finish on HTTP/1.1, cancel on HTTP/2.
+    pub on_abandon: Option<OnAbandon>,
+    /// Whether the deadline header and attempt number are sent to it. Default true.
+    pub send_deadline: bool,
+}
+
+/// `host:port` of one endpoint, resolved at connect time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointAddress {
+    /// A name or a literal address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+/// How an upstream is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1, one exchange per connection at a time.
+    Http1,
+    /// HTTP/2 without TLS, by prior knowledge.
+    H2c,
+}
+
+/// Time limits of a call to an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// Name, TCP and the protocol's preface. Default 2 s.
+    pub connect: Duration,
+    /// Wait for a connection from the pool. Default 1 s.
+    pub checkout: Duration,
+    /// One attempt, from admission to its response head. Default 12 s.
+    pub attempt: Duration,
+    /// The whole call, to its response head. Default 25 s.
+    pub total: Duration,
+    /// Between two frames of a body, either way. Default 60 s.
+    pub idle: Duration,
+    /// The whole response body. Default none.
+    pub body: Option<Duration>,
+}
+
+/// What happens to a call whose caller left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnAbandon {
+    /// It runs on to its end or its own timeout and is recorded then.
+    Finish,
+    /// It is reset within 50 ms.
+    Cancel,
+}
+
+/// Which requests go where, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Its name in metrics and logs; default: host and prefix as written.
+    pub name: String,
+    /// Lower-case, without port; `None` matches any.
+    pub host: Option<String>,
+    /// Begins with `/`, whole segments; `/` matches any path.
+    pub path_prefix: String,
+    /// Index into [`GatewayConfig::upstreams`].
+    pub upstream: usize,
+    /// Index of the route among those of its upstream (its lane in the bulkhead).
+    pub lane: usize,
+    /// Overrides the upstream's total timeout.
+    pub total: Option<Duration>,
+    /// Whether this hop owns the retries. Default true.
+    pub owns_retries: bool,
+    /// Whether an upstream's Retry-After leaves as it came. Default false: jittered upward.
+    pub retry_after_verbatim: bool,
+    /// Bound on a request body; larger is answered 413. Default none.
+    pub max_body: Option<u64>,
+    /// A static answer when the call ended for one of its reasons.
+    pub fallback: Option<Fallback>,
+}
+
+/// A static answer in place of a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// Answered for these ends of a call.
+    pub on: Vec<FallbackOn>,
+    /// Default 200.
+    pub status: StatusCode,
+    /// Default `application/json`.
+    pub content_type: http::HeaderValue,
+    /// At most 64 KiB.
+    pub body: Bytes,
+}
+
+/// What a fallback stands in for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FallbackOn {
+    /// Every failure that is not the caller's: any stop reason but *answered*, 502, 503, 504.
+    Failure,
+    /// One stop reason.
+    Stopped(StopReason),
+    /// One status of the upstream.
+    Status(u16),
+}
+
+/// Bounds on what a peer may make us hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Downstream connections; default min(8192, (file limit − 256) / 2), set at start if `None`.
+    pub max_connections: Option<usize>,
+    /// Bytes of one request head. Default 64 KiB.
+    pub head_bytes: usize,
+    /// Fields of one request head. Default 100.
+    pub head_fields: usize,
+    /// Body bytes kept for a second attempt. Default 64 KiB.
+    pub replay_bytes: usize,
+    /// Concurrent HTTP/2 streams of one connection. Default 256.
+    pub h2_streams: u32,
+}
+
+/// The phases between SIGTERM and exit. Their sum must stay below the termination grace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// Not ready but accepting; closes are spread within it. Default 5 s.
+    pub accept: Duration,
+    /// No longer accepting; what is in flight goes on. Default 20 s.
+    pub in_flight: Duration,
+    /// Closing what is left. Default 2 s.
+    pub close: Duration,
+}
+
+/// Names of the headers we read and write; standard ones are not renamable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// Default `X-Remaining-Ms`.
+    pub remaining: HeaderName,
+    /// Default `X-Retry-Attempt`.
+    pub attempt: HeaderName,
+    /// Default `X-Tenant`.
+    pub tenant: HeaderName,
+    /// Default `X-Priority`.
+    pub priority: HeaderName,
+    /// Default `X-Cost`.
+    pub cost: HeaderName,
+    /// Default `X-Request-Id`.
+    pub request_id: HeaderName,
+    /// Default `X-Correlation-Id`.
+    pub correlation_id: HeaderName,
+}
+
+/// Where the access log goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// JSON lines on standard output.
+    Stdout,
+    /// Nowhere.
+    Off,
+}

@@ -1,0 +1,346 @@
+//! What is wrong with a configuration, and how it is shown.
+//!
+//! A finding names the field, the value, what is allowed, and the place; it is shown with the line
+//! of the file and a caret under what is meant:
+//!
+//! ```text
+//! error: upstreams.bridge.timeouts.attempt: `5` is not allowed; give a unit with the number
+//!   --> seawall.yaml:6:16
+//!    |
+//!  6 |       attempt: 5
+//!    |                ^
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The text of a configuration and what to call it.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// Usually the path as the user gave it.
+    pub(super) name: String,
+    /// The whole file; empty where there is none.
+    pub(super) text: String,
+}
+
+/// A range of bytes of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+/// One thing to tell about a configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Finding {
+    /// The field, dotted from the outermost; empty if the file as a whole is meant.
+    pub(super) field: String,
+    /// A fragment that fits after the field and a colon.
+    pub(super) message: String,
+    pub(super) place: Option<Place>,
+    /// Another place that belongs to it, and what stands there.
+    pub(super) related: Option<(&'static str, Place)>,
+    /// What to do.
+    pub(super) help: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            message: message.into(),
+            place: None,
+            related: None,
+            help: None,
+        }
+    }
+
+    /// The one wording of a refused value.
+    pub(super) fn refused(
+        field: impl Into<String>,
+        value: &str,
+        allowed: impl fmt::Display,
+    ) -> Self {
+        let value = shortened(value);
+        Self::new(field, format!("`{value}` is not allowed; give {allowed}"))
+    }
+
+    pub(super) fn at(self, place: Option<Place>) -> Self {
+        Self { place, ..self }
+    }
+
+    pub(super) fn beside(self, what: &'static str, place: Option<Place>) -> Self {
+        Self { related: place.map(|place| (what, place)), ..self }
+    }
+
+    pub(super) fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+}
+
+/// Everything that is wrong with a configuration.
+///
+/// Displays as the designed text, several lines for each error; without colour unless
+/// [`coloured`](Self::coloured).
+#[derive(Clone, Debug)]
+pub struct ConfigErrors {
+    source: Arc<Source>,
+    findings: Vec<Finding>,
+    unreadable: bool,
+}
+
+impl ConfigErrors {
+    /// `findings` is not empty.
+    pub(super) fn new(source: Arc<Source>, mut findings: Vec<Finding>) -> Self {
+        findings.sort_by_key(|finding| finding.place.map(|place| place.start));
+        Self { source, findings, unreadable: false }
+    }
+
+    /// The file could not be read at all.
+    pub(super) fn unreadable(name: String, why: &std::io::Error) -> Self {
+        let source = Arc::new(Source { name, text: String::new() });
+        let findings = vec![Finding::new("", format!("cannot be read: {why}"))];
+        Self { source, findings, unreadable: true }
+    }
+
+    /// Whether nothing could be judged because the file could not be read.
+    #[must_use]
+    pub const fn is_unreadable(&self) -> bool {
+        self.unreadable
+    }
+
+    /// The number of errors; at least 1.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.findings.len()
+    }
+
+    /// The fields that are wrong, dotted from the outermost, in the order of the file; empty where
+    /// the file as a whole is meant.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.findings.iter().map(|finding| finding.field.as_str())
+    }
+
+    /// The same text with colours, for a terminal.
+    #[must_use]
+    pub fn coloured(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| self.write(f, &COLOURED))
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, paint: &Paint) -> fmt::Result {
+        let shown = self.findings.iter().take(SHOWN_FINDINGS);
+        for finding in shown {
+            write_finding(f, &self.source, finding, "error", paint.error, paint)?;
+            writeln!(f)?;
+        }
+        let (count, name) = (self.count(), &self.source.name);
+        match count {
+            1 => write!(f, "1 error in {name}"),
+            _ if count > SHOWN_FINDINGS => {
+                write!(f, "{count} errors in {name}, the first {SHOWN_FINDINGS} shown")
+            }
+            _ => write!(f, "{count} errors in {name}"),
+        }
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &PLAIN)
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Something in a configuration that works, but probably not as meant.
+///
+/// Displays like an error does; without colour unless [`coloured`](Self::coloured).
+#[derive(Clone, Debug)]
+pub struct Warning {
+    source: Arc<Source>,
+    finding: Finding,
+}
+
+impl Warning {
+    pub(super) fn all(source: &Arc<Source>, mut findings: Vec<Finding>) -> Vec<Self> {
+        findings.sort_by_key(|finding| finding.place.map(|place| place.start));
+        let wrap = |finding| Self { source: Arc::clone(source), finding };
+        findings.into_iter().map(wrap).collect()
+    }
+
+    /// The field, dotted from the outermost.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.finding.field
+    }
+
+    /// What is doubtful about it, on one line, without the field.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.finding.message
+    }
+
+    /// The same text with colours, for a terminal.
+    #[must_use]
+    pub fn coloured(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| self.write(f, &COLOURED))
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, paint: &Paint) -> fmt::Result {
+        write_finding(f, &self.source, &self.finding, "warning", paint.warning, paint)
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &PLAIN)
+    }
+}
+
+/// Escape sequences, or nothing.
+struct Paint {
+    error: &'static str,
+    warning: &'static str,
+    strong: &'static str,
+    faint: &'static str,
+    end: &'static str,
+}
+
+const PLAIN: Paint = Paint { error: "", warning: "", strong: "", faint: "", end: "" };
+const COLOURED: Paint = Paint {
+    error: "\x1b[1;31m",
+    warning: "\x1b[1;33m",
+    strong: "\x1b[1m",
+    faint: "\x1b[34m",
+    end: "\x1b[0m",
+};
+
+fn write_finding(
+    f: &mut fmt::Formatter<'_>,
+    source: &Source,
+    finding: &Finding,
+    word: &str,
+    colour: &str,
+    paint: &Paint,
+) -> fmt::Result {
+    let Paint { strong, faint, end, .. } = paint;
+    let colon = if finding.field.is_empty() { "" } else { ": " };
+    let field = &finding.field;
+    writeln!(f, "{colour}{word}{end}{strong}: {field}{colon}{}{end}", finding.message)?;
+    let line = finding.place.map(|place| Line::of(source, place));
+    let related = finding.related.map(|(what, place)| (what, Line::of(source, place)));
+    let number = |line: &Option<Line>| line.as_ref().map_or(0, |line| line.number);
+    let widest = number(&line).max(related.as_ref().map_or(0, |(_, line)| line.number));
+    let width = widest.to_string().len() + 1;
+    match &line {
+        Some(line) => line.write(f, &source.name, "-->", width, colour, paint)?,
+        None => writeln!(f, "{:width$}{faint}-->{end} {}", "", source.name)?,
+    }
+    if let Some((what, line)) = related {
+        writeln!(f, "{:width$} {faint}={end} {what}:", "")?;
+        line.write(f, &source.name, ":::", width, faint, paint)?;
+    }
+    if let Some(help) = &finding.help {
+        writeln!(f, "{:width$} {faint}={end} help: {help}", "")?;
+    }
+    Ok(())
+}
+
+/// A line of the file and the columns meant.
+struct Line {
+    /// From 1.
+    number: usize,
+    /// From 1, in characters.
+    column: usize,
+    /// What is shown; tabs as one space so that the caret fits.
+    shown: String,
+    /// Characters before the caret.
+    before: usize,
+    carets: usize,
+}
+
+impl Line {
+    fn of(source: &Source, place: Place) -> Self {
+        let text = source.text.as_str();
+        let start = floor_boundary(text, place.start);
+        let end = floor_boundary(text, start.saturating_add(place.len));
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let whole = text[line_start..line_end].trim_end_matches('\r');
+        let column = text[line_start..start].chars().count();
+        let marked = text[start..end.clamp(start, line_end)].trim_end().chars().count();
+        let skip = column.saturating_sub(LEAD_CHARS);
+        let visible = whole.chars().map(|c| if c.is_control() { ' ' } else { c });
+        let mut shown: String = visible.clone().skip(skip).take(LINE_CHARS).collect();
+        if visible.count() > skip + LINE_CHARS {
+            shown.push('…');
+        }
+        if skip > 0 {
+            let rest = shown.chars().skip(1);
+            shown = std::iter::once('…').chain(rest).collect();
+        }
+        let before = column - skip;
+        let room = shown.chars().count().saturating_sub(before).max(1);
+        Self {
+            number: text[..start].matches('\n').count() + 1,
+            column: column + 1,
+            shown,
+            before,
+            carets: marked.clamp(1, room),
+        }
+    }
+
+    fn write(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        name: &str,
+        arrow: &str,
+        width: usize,
+        colour: &str,
+        paint: &Paint,
+    ) -> fmt::Result {
+        let Paint { faint, end, .. } = paint;
+        let (number, column, shown) = (self.number, self.column, self.shown.trim_end());
+        let (before, carets) = (self.before, self.carets);
+        writeln!(f, "{:width$}{faint}{arrow}{end} {name}:{number}:{column}", "")?;
+        writeln!(f, "{:width$} {faint}|{end}", "")?;
+        writeln!(f, "{faint}{number:width$} |{end} {shown}")?;
+        writeln!(f, "{:width$} {faint}|{end} {:before$}{colour}{:^<carets$}{end}", "", "", "")
+    }
+}
+
+/// The last character boundary at or before `at`.
+fn floor_boundary(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+/// The one of `names` that `given` most looks like, if it looks like any.
+pub(super) fn near_name<'a>(
+    given: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let given: String = given.chars().take(SHOWN_CHARS).collect();
+    let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(&given, name), name));
+    let (distance, name) = scored.min_by_key(|(distance, _)| *distance)?;
+    let longer = given.chars().count().max(name.chars().count());
+    (distance * 3 <= longer).then_some(name)
+}
+
+/// The value on one line, cut to 64 characters.
+pub(super) fn shortened(value: &str) -> String {
+    let mut shown: String =
+        value.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if value.chars().count() > SHOWN_CHARS {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Errors shown in full; more are counted.
+const SHOWN_FINDINGS: usize = 20;
+/// Characters of a refused value that are shown.
+const SHOWN_CHARS: usize = 64;
+/// Characters of a line that are shown, and how many of them at most before the caret.
+const LINE_CHARS: usize = 100;
+const LEAD_CHARS: usize = 76;

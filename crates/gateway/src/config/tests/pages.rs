@@ -1,0 +1,251 @@
+//! The example file and the page of docs, held against the raw structs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::value::{Error, StrDeserializer};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
+};
+use serde::{Deserialize, forward_to_deserialize_any};
+
+use super::super::node::Kind;
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../../../seawall.example.yaml");
+const PAGE: &str = include_str!("../../../../../docs/configuration.md");
+
+/// Walks the raw structs and notes every key.
+struct Shape<'c> {
+    path: String,
+    keys: &'c mut BTreeSet<String>,
+}
+
+fn raw_keys() -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    RawConfig::deserialize(Shape { path: String::new(), keys: &mut keys }).unwrap();
+    keys
+}
+
+impl<'de> Deserializer<'de> for Shape<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+        panic!("{} is of a kind that raw structs do not have", self.path)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_str("")
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
+        self.path.push_str("[]");
+        visitor.visit_seq(Once(Some(self)))
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_map(Each { keys: vec!["<name>"], next: None, shape: self })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        for key in keys {
+            self.keys.insert(decode::joined(&self.path, key));
+        }
+        visitor.visit_map(Each { keys: keys.to_vec(), next: None, shape: self })
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_enum(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit
+        unit_struct newtype_struct tuple tuple_struct identifier ignored_any
+    }
+}
+
+struct Once<'c>(Option<Shape<'c>>);
+
+impl<'de> SeqAccess<'de> for Once<'_> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Error> {
+        self.0.take().map(|shape| seed.deserialize(shape)).transpose()
+    }
+}
+
+struct Each<'c> {
+    keys: Vec<&'static str>,
+    next: Option<&'static str>,
+    shape: Shape<'c>,
+}
+
+impl<'de> MapAccess<'de> for Each<'_> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        self.next = self.keys.pop();
+        let key = self.next.map(|key| -> StrDeserializer<'_, Error> { key.into_deserializer() });
+        key.map(|key| seed.deserialize(key)).transpose()
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+        let path = decode::joined(&self.shape.path, self.next.unwrap());
+        seed.deserialize(Shape { path, keys: self.shape.keys })
+    }
+}
+
+impl<'de> EnumAccess<'de> for Shape<'_> {
+    type Error = Error;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Error> {
+        let on: StrDeserializer<'_, Error> = "on".into_deserializer();
+        Ok((seed.deserialize(on)?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Shape<'_> {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        panic!("a switch that is on holds something")
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
+        seed.deserialize(self)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_any(visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_any(visitor)
+    }
+}
+
+/// The example with its commented options switched on.
+fn everything() -> String {
+    let switched_on = |line: &str| {
+        let bare = line.trim_start();
+        match bare.strip_prefix('#') {
+            Some(option) if option.starts_with(|c: char| c.is_ascii_lowercase()) => {
+                format!("{}{option}\n", &line[..line.len() - bare.len()])
+            }
+            _ => format!("{line}\n"),
+        }
+    };
+    EXAMPLE.lines().map(switched_on).collect()
+}
+
+/// The values under their keys, as the page writes keys.
+fn values(node: &Node, path: &str, found: &mut BTreeMap<String, String>) {
+    match &node.kind {
+        Kind::Empty => {}
+        Kind::Scalar(text) => {
+            found.insert(path.to_owned(), text.clone());
+        }
+        Kind::List(items) => {
+            found.insert(path.to_owned(), String::new());
+            for item in items {
+                values(item, &format!("{path}[]"), found);
+            }
+        }
+        Kind::Map(entries) => {
+            found.insert(path.to_owned(), String::new());
+            for entry in entries {
+                let key = if path == "upstreams" { "<name>" } else { &entry.key };
+                values(&entry.value, &decode::joined(path, key), found);
+            }
+        }
+    }
+}
+
+fn values_of(text: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    values(&Node::parse(text).unwrap(), "", &mut found);
+    found
+}
+
+/// The rows of the page: key and default.
+fn rows() -> Vec<(&'static str, &'static str)> {
+    let cells = |line: &'static str| -> Option<(&'static str, &'static str)> {
+        let row: Vec<_> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
+        Some((row[0].strip_suffix('`')?, row[3]))
+    };
+    PAGE.lines().filter_map(cells).collect()
+}
+
+#[test]
+fn the_example_is_the_defaults_it_claims() {
+    let minimal = "version: 1\nupstreams: {orders: {endpoints: [http://127.0.0.1:9000]}}\n";
+    assert_eq!(accepted(EXAMPLE), accepted(minimal));
+    assert_eq!(warned(EXAMPLE), []);
+}
+
+#[test]
+fn an_attempt_timeout_of_the_default_length_differs_only_in_what_is_slow() {
+    let mut written = accepted(&EXAMPLE.replace("#attempt:", "attempt:"));
+    let breaker = written.upstreams[0].breaker.as_mut().unwrap();
+    assert_eq!(breaker.slow.take(), Some(Duration::from_secs(6)));
+    assert_eq!(written, accepted(EXAMPLE));
+}
+
+#[test]
+fn every_option_the_example_shows_is_accepted() {
+    accepted(&everything());
+}
+
+#[test]
+fn every_key_stands_in_the_example_and_on_the_page() {
+    let keys = raw_keys();
+    assert!(keys.contains("upstreams.<name>.retry.backoff.base"), "the walk goes all the way");
+    let shown: BTreeSet<_> = values_of(&everything()).into_keys().collect();
+    let missing: Vec<_> = keys.difference(&shown).collect();
+    assert!(missing.is_empty(), "not in the example: {missing:?}");
+    let documented: BTreeSet<_> = rows().into_iter().map(|(key, _)| key.to_owned()).collect();
+    assert_eq!(documented.len(), rows().len(), "a key stands on the page twice");
+    assert_eq!(documented, keys);
+}
+
+#[test]
+fn the_page_and_the_example_give_the_same_defaults() {
+    let active = values_of(EXAMPLE);
+    let shown = values_of(&everything());
+    for (key, default) in rows() {
+        let fixed = default.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
+        match fixed {
+            Some(fixed) => assert_eq!(shown.get(key).map(String::as_str), Some(fixed), "{key}"),
+            None => {
+                let value = active.get(key).filter(|value| !value.is_empty());
+                let required = ["version", "routes[].upstream"].contains(&key);
+                assert!(value.is_none() || required, "{key} has the default {value:?}");
+            }
+        }
+    }
+}

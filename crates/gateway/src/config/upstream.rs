@@ -1,0 +1,398 @@
+//! Checks of the protected services and the policies around them.
+
+use std::time::Duration;
+
+use seawall_policy::{
+    BackoffOptions, BreakerMode, BreakerOptions, BreakerParams, BudgetOptions, BudgetParams,
+    BulkheadOptions, BulkheadParams, Jitter, Ratio, RetryOptions, RetryParams,
+};
+
+use super::address::parse_endpoint;
+use super::model::{EndpointAddress, OnAbandon, Protocol, Upstream, UpstreamTimeouts};
+use super::raw::{
+    Named, RawBackoff, RawBreaker, RawBudget, RawBulkhead, RawRetry, RawTimeouts, RawUpstream,
+    Switch,
+};
+use super::report::Finding;
+use super::scope::{Checker, Scope};
+use super::{DAY, MILLISECOND};
+use crate::units::{Rate, format_duration, format_rate, parse_rate};
+
+/// The upstreams in the order of the file.
+pub(super) fn upstreams(checker: &mut Checker, raw: &Named<RawUpstream>) -> Vec<Upstream> {
+    let mut top = checker.scope("");
+    if raw.0.is_empty() {
+        let help = "name at least one service: `upstreams: {orders: {endpoints: [http://…]}}`";
+        top.missing("upstreams", help);
+    }
+    let endpoints: usize = raw.0.iter().map(|(_, upstream)| upstream.endpoints.len()).sum();
+    for (count, most, what) in
+        [(raw.0.len(), MAX_UPSTREAMS, "upstreams"), (endpoints, MAX_ENDPOINTS, "endpoints")]
+    {
+        if count > most {
+            top.refuse("upstreams", &format!("{count} {what}"), format!("at most {most}"));
+        }
+    }
+    let read = raw.0.iter().take(MAX_UPSTREAMS);
+    read.map(|(name, raw)| upstream(checker.scope(format!("upstreams.{name}")), name, raw))
+        .collect()
+}
+
+fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) {
+        let allowed = "a name of 1 to 64 letters, digits, hyphens and underscores";
+        scope.refuse_whole(Finding::refused(scope.whole(), name, allowed));
+    }
+    let endpoints = endpoints(&mut scope, &raw.endpoints);
+    let protocols = [("http1", Protocol::Http1), ("h2c", Protocol::H2c)];
+    let ends = [("finish", OnAbandon::Finish), ("cancel", OnAbandon::Cancel)];
+    let protocol = scope.choice("protocol", &raw.protocol, &protocols).unwrap_or(Protocol::Http1);
+    let timeouts = timeouts(scope.inner("timeouts"), &raw.timeouts);
+    let retry = switch(scope.inner("retry"), &raw.retry, retry);
+    let budget = switch(scope.inner("retry_budget"), &raw.retry_budget, budget);
+    let asked = raw.timeouts.attempt.is_some().then_some(timeouts.attempt);
+    let breaker = switch(scope.inner("breaker"), &raw.breaker, |scope, raw| {
+        breaker(scope, raw, &timeouts, asked)
+    });
+    let bulkhead = bulkhead(scope.inner("bulkhead"), &raw.bulkhead, timeouts.attempt);
+    let connections = scope.count("max_connections", &raw.max_connections, 1..=MOST_CALLS);
+    let connections = connections.unwrap_or(bulkhead.limit + bulkhead.limit / 10);
+    peak(&mut scope, raw, budget);
+    advise(&mut scope, &timeouts, retry, budget);
+    Upstream {
+        name: name.to_owned(),
+        endpoints,
+        protocol,
+        max_connections: connections as usize,
+        timeouts,
+        retry,
+        budget,
+        breaker,
+        bulkhead,
+        on_abandon: scope.choice("on_abandon", &raw.on_abandon, &ends),
+        send_deadline: scope.flag("send_deadline", &raw.send_deadline).unwrap_or(true),
+    }
+}
+
+/// A section that is there with its defaults unless it is `off`.
+fn switch<T: Default, C>(
+    scope: Scope<'_>,
+    raw: &Option<Switch<T>>,
+    check: impl FnOnce(Scope<'_>, &T) -> C,
+) -> Option<C> {
+    match raw {
+        Some(Switch::Off) => None,
+        Some(Switch::On(raw)) => Some(check(scope, raw)),
+        None => Some(check(scope, &T::default())),
+    }
+}
+
+fn endpoints(scope: &mut Scope<'_>, raw: &[String]) -> Vec<EndpointAddress> {
+    if raw.is_empty() {
+        scope.missing("endpoints", "list at least one URL, like http://127.0.0.1:9000");
+    }
+    let mut endpoints = Vec::new();
+    for (i, text) in raw.iter().take(MAX_ENDPOINTS).enumerate() {
+        let key = format!("endpoints[{i}]");
+        let Some(endpoint) = scope.read(&key, &Some(text.clone()), parse_endpoint) else {
+            continue;
+        };
+        if endpoints.contains(&endpoint) {
+            scope.refuse(&key, text, "each endpoint once");
+        }
+        endpoints.push(endpoint);
+    }
+    endpoints
+}
+
+fn timeouts(mut scope: Scope<'_>, raw: &RawTimeouts) -> UpstreamTimeouts {
+    let mut time = |key, raw| scope.duration(key, raw, MILLISECOND..=DAY);
+    let total = time("total", &raw.total).unwrap_or(TOTAL);
+    // A default gives way to what somebody wrote; two written ones must agree.
+    let attempt = time("attempt", &raw.attempt).unwrap_or(ATTEMPT.min(total));
+    let timeouts = UpstreamTimeouts {
+        connect: time("connect", &raw.connect).unwrap_or(CONNECT.min(attempt)),
+        checkout: time("checkout", &raw.checkout).unwrap_or(CHECKOUT.min(attempt)),
+        attempt,
+        total,
+        idle: time("idle", &raw.idle).unwrap_or(IDLE),
+        body: time("body", &raw.body),
+    };
+    scope.at_most(("attempt", timeouts.attempt), ("total", timeouts.total));
+    scope.at_most(("connect", timeouts.connect), ("attempt", timeouts.attempt));
+    scope.at_most(("checkout", timeouts.checkout), ("attempt", timeouts.attempt));
+    timeouts
+}
+
+fn retry(mut scope: Scope<'_>, raw: &RawRetry) -> RetryOptions {
+    let default = RetryOptions::default();
+    let read = RetryOptions {
+        max_attempts: scope
+            .count("max_attempts", &raw.max_attempts, 1..=10)
+            .unwrap_or(default.max_attempts),
+        backoff: backoff(scope.inner("backoff"), &raw.backoff),
+        redispatches: scope
+            .count("redispatches", &raw.redispatches, 0..=10)
+            .unwrap_or(default.redispatches),
+        retry_after_max: scope
+            .duration("retry_after_max", &raw.retry_after_max, Duration::ZERO..=DAY)
+            .unwrap_or(default.retry_after_max),
+        honour_stop: scope.flag("honour_stop", &raw.honour_stop).unwrap_or(default.honour_stop),
+    };
+    checked(&mut scope, read, RetryParams::new(read).err(), &[])
+}
+
+fn backoff(mut scope: Scope<'_>, raw: &RawBackoff) -> BackoffOptions {
+    let default = BackoffOptions::default();
+    let base = scope.duration("base", &raw.base, MILLISECOND..=HOUR).unwrap_or(default.base);
+    let cap = scope.duration("cap", &raw.cap, MILLISECOND..=HOUR);
+    let cap = cap.unwrap_or(default.cap.max(base));
+    scope.at_most(("base", base), ("cap", cap));
+    let jitter = scope.read("jitter", &raw.jitter, |text| {
+        let share = || text.strip_prefix('±').unwrap_or(text).parse::<Ratio>().ok();
+        match text {
+            "none" => Ok(Jitter::None),
+            "full" => Ok(Jitter::Full),
+            "equal" => Ok(Jitter::Equal),
+            "decorrelated" => Ok(Jitter::Decorrelated),
+            _ => share()
+                .filter(|share| (Ratio::from_millionths(1)..=Ratio::ONE).contains(share))
+                .map(Jitter::Factor)
+                .ok_or("none, full, equal, decorrelated, or a share like ±20%"),
+        }
+    });
+    BackoffOptions { base, cap, jitter: jitter.unwrap_or(default.jitter) }
+}
+
+fn budget(mut scope: Scope<'_>, raw: &RawBudget) -> BudgetOptions {
+    let default = BudgetOptions::default();
+    let cap_floor = scope.count("cap", &raw.cap, 1..=MOST_CALLS).unwrap_or(default.cap_floor);
+    let reserve = scope.read("reserve", &raw.reserve, |text| {
+        let allowed = || "a rate per second, like 10/s, or 0/s".to_owned();
+        match (text, parse_rate(text)) {
+            ("0/s", _) => Ok(0),
+            (_, Ok(rate)) if rate.period == Duration::from_secs(1) => Ok(rate.count.get()),
+            _ => Err(allowed()),
+        }
+    });
+    let read = BudgetOptions {
+        ratio: scope.ratio("ratio", &raw.ratio, Ratio::ZERO).unwrap_or(default.ratio),
+        initial: scope
+            .count("initial", &raw.initial, 0..=MOST_CALLS)
+            .unwrap_or(default.initial.min(cap_floor)),
+        cap_floor,
+        reserve_per_second: reserve.unwrap_or(default.reserve_per_second),
+    };
+    let keys = [("cap_floor", "cap"), ("reserve_per_second", "reserve")];
+    for (key, value) in [("initial", read.initial), ("reserve", read.reserve_per_second)] {
+        if value > cap_floor && scope.is_sound("cap") {
+            scope.refuse(key, &value.to_string(), format!("at most cap ({cap_floor})"));
+        }
+    }
+    checked(&mut scope, read, BudgetParams::new(read).err(), &keys)
+}
+
+fn breaker(
+    mut scope: Scope<'_>,
+    raw: &RawBreaker,
+    timeouts: &UpstreamTimeouts,
+    asked: Option<Duration>,
+) -> BreakerOptions {
+    let bridge = scope.choice("preset", &raw.preset, &[("bridge", BreakerOptions::bridge())]);
+    let default = bridge.unwrap_or_default();
+    let modes = MODES.map(|mode| (mode.as_str(), mode));
+    let window = scope.duration("window", &raw.window, WINDOW_MIN..=HOUR);
+    let slow = scope.duration("slow", &raw.slow, MILLISECOND..=DAY);
+    let over_zero = Ratio::from_millionths(1);
+    let mut open = scope.inner("open");
+    let base = open.duration("base", &raw.open.base, MILLISECOND..=HOUR);
+    let base = base.unwrap_or(default.open_base);
+    let cap = open.duration("cap", &raw.open.cap, MILLISECOND..=HOUR);
+    let cap = cap.unwrap_or(default.open_cap.max(base));
+    open.at_most(("base", base), ("cap", cap));
+    let read = BreakerOptions {
+        bucket: window.map_or(default.bucket, |window| window / WINDOW_BUCKETS),
+        min_calls: scope
+            .count("min_calls", &raw.min_calls, 1..=MOST_CALLS)
+            .unwrap_or(default.min_calls),
+        failure_ratio: scope
+            .ratio("failure_ratio", &raw.failure_ratio, over_zero)
+            .unwrap_or(default.failure_ratio),
+        consecutive_failures: scope
+            .count("consecutive_failures", &raw.consecutive_failures, 0..=MOST_CALLS)
+            .unwrap_or(default.consecutive_failures),
+        slow: slow.or(asked.map(|attempt| attempt / 2)),
+        slow_ratio: scope
+            .ratio("slow_ratio", &raw.slow_ratio, over_zero)
+            .unwrap_or(default.slow_ratio),
+        open_base: base,
+        open_cap: cap,
+        probes: scope.count("probes", &raw.probes, 1..=1_000).unwrap_or(default.probes),
+        // An honest probe has ended by then.
+        probe_lease: timeouts.attempt,
+        mode: scope.choice("mode", &raw.mode, &modes).unwrap_or(default.mode),
+        ..default
+    };
+    if slow.is_some_and(|slow| slow > timeouts.attempt) {
+        let limit = format_duration(timeouts.attempt);
+        let allowed = format!("at most timeouts.attempt ({limit}); a call ends there");
+        scope.refuse("slow", raw.slow.as_deref().unwrap_or_default(), allowed);
+    }
+    if raw.slow_ratio.is_some() && read.slow.is_none() && scope.is_sound("slow") {
+        let finding = Finding::new(scope.path("slow_ratio"), "has no effect without `slow`");
+        let help = "set breaker.slow, or timeouts.attempt, half of which is then slow";
+        scope.refuse_with("slow_ratio", finding.help(help));
+    }
+    let keys = [("bucket", "window"), ("open_base", "open.base"), ("open_cap", "open.cap")];
+    let refused = BreakerParams::new(read).err();
+    checked(&mut scope, read, refused, &keys)
+}
+
+fn bulkhead(mut scope: Scope<'_>, raw: &RawBulkhead, attempt: Duration) -> BulkheadOptions {
+    let limit = scope.count("limit", &raw.limit, 1..=MOST_CALLS);
+    let default = limit.map_or_else(BulkheadOptions::gateway, BulkheadOptions::with_limit);
+    let limit = default.limit;
+    let lane_limit = scope.count("per_route", &raw.per_route, 1..=MOST_CALLS);
+    let wait = scope.duration("wait", &raw.wait, Duration::ZERO..=HOUR);
+    let queue = scope.count("queue", &raw.queue, 0..=QUEUE_MAX);
+    let streams = scope.count("max_streams", &raw.max_streams, 0..=MOST_CALLS);
+    let read = BulkheadOptions {
+        limit,
+        lane_limit,
+        wait: wait.unwrap_or(default.wait.min(attempt)),
+        queue: queue.unwrap_or(default.queue),
+        max_streams: streams.unwrap_or(default.max_streams),
+    };
+    if lane_limit.is_some_and(|lane| lane > limit) && scope.is_sound("limit") {
+        let value = raw.per_route.as_deref().unwrap_or_default();
+        scope.refuse("per_route", value, format!("at most limit ({limit})"));
+    }
+    if read.wait > attempt {
+        let allowed = format!("at most timeouts.attempt ({})", format_duration(attempt));
+        scope.refuse("wait", &format_duration(read.wait), allowed);
+    }
+    checked(&mut scope, read, BulkheadParams::new(read).err(), &[("lane_limit", "per_route")])
+}
+
+/// The options, with what their policy still refuses.
+fn checked<T>(
+    scope: &mut Scope<'_>,
+    options: T,
+    refused: Option<seawall_policy::ConfigError>,
+    keys: &[(&str, &str)],
+) -> T {
+    if let Some(error) = refused {
+        scope.refuse_by_policy(&error, keys);
+    }
+    options
+}
+
+/// Peak load and capacity, which are for advice alone.
+fn peak(scope: &mut Scope<'_>, raw: &RawUpstream, budget: Option<BudgetOptions>) {
+    let mut rate =
+        |key, raw| scope.read(key, raw, |text| parse_rate(text).map_err(|it| it.allowed()));
+    let read = (rate("peak_load", &raw.peak_load), rate("capacity", &raw.capacity));
+    for (key, is_there, other) in [
+        ("peak_load", raw.peak_load.is_some(), raw.capacity.is_some()),
+        ("capacity", raw.capacity.is_some(), raw.peak_load.is_some()),
+    ] {
+        if is_there && !other {
+            let message = "has no effect alone; give peak_load and capacity";
+            scope.refuse_with(key, Finding::new(scope.path(key), message));
+        }
+    }
+    let ((Some(peak), Some(capacity)), Some(budget)) = (read, budget) else { return };
+    let advice = BudgetParams::new(budget).ok().and_then(|it| it.advice(share(peak, capacity)));
+    if let Some(advice) = advice {
+        let help = format!(
+            "peak_load is {}, capacity {}; lower retry_budget.ratio or add capacity",
+            format_rate(peak),
+            format_rate(capacity)
+        );
+        scope.warn("peak_load", advice, &help);
+    }
+}
+
+/// `part / whole`, rounded up; stops at the largest ratio.
+fn share(part: Rate, whole: Rate) -> Ratio {
+    let each = |one: Rate, other: Rate| u128::from(one.count.get()) * other.period.as_millis();
+    let millionths = (each(part, whole) * u128::from(Ratio::SCALE)).div_ceil(each(whole, part));
+    Ratio::from_millionths(u32::try_from(millionths).unwrap_or(u32::MAX))
+}
+
+/// What works, and will be regretted.
+fn advise(
+    scope: &mut Scope<'_>,
+    timeouts: &UpstreamTimeouts,
+    retry: Option<RetryOptions>,
+    budget: Option<BudgetOptions>,
+) {
+    let Some(retry) = retry else { return };
+    let attempts = retry.max_attempts;
+    if attempts < 2 {
+        return;
+    }
+    let waits = RetryParams::new(retry).map_or(Duration::ZERO, |params| params.longest_backoff());
+    let longest = timeouts.attempt.saturating_mul(attempts).saturating_add(waits);
+    if longest > timeouts.total {
+        let message = format!(
+            "{attempts} attempts of {} and {} of backoff come to {}, and total is {}",
+            format_duration(timeouts.attempt),
+            format_duration(waits),
+            format_duration(longest),
+            format_duration(timeouts.total)
+        );
+        let help = "the last attempts are cut or never made; raise total, or lower attempt";
+        scope.inner("timeouts").warn("total", message, help);
+    }
+    if attempts >= MANY_ATTEMPTS {
+        let message = format!(
+            "{attempts} attempts; behind two more layers like this one, {} for one request",
+            attempts.pow(3)
+        );
+        scope.inner("retry").warn("max_attempts", message, "2 gain nearly all there is to gain");
+    }
+    if budget.is_none() {
+        let message = format!("without a budget, an outage multiplies the load by {attempts}");
+        let help = "the default budget holds retries to a tenth of the successes";
+        scope.warn("retry_budget", message, help);
+    }
+    if !retry.honour_stop {
+        let message = "layers that do not obey each other's stop multiply their attempts";
+        scope.inner("retry").warn("honour_stop", message, "leave it true unless the signal lies");
+    }
+}
+
+const MODES: [BreakerMode; 5] = [
+    BreakerMode::Normal,
+    BreakerMode::ForcedOpen,
+    BreakerMode::Disabled,
+    BreakerMode::MetricsOnly,
+    BreakerMode::RetriesOff,
+];
+const HOUR: Duration = Duration::from_secs(3600);
+/// Source: seawall-design.
+const MAX_UPSTREAMS: usize = 256;
+/// Of all upstreams together. Source: seawall-design.
+const MAX_ENDPOINTS: usize = 1_024;
+/// More than a process can have in flight. Source: seawall-design.
+const MOST_CALLS: u32 = 1_000_000;
+/// Source: seawall-design.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Source: seawall-design.
+const CHECKOUT: Duration = Duration::from_secs(1);
+/// Source: seawall-design.
+const ATTEMPT: Duration = Duration::from_secs(12);
+/// Source: seawall-design.
+const TOTAL: Duration = Duration::from_secs(25);
+/// Source: seawall-design.
+const IDLE: Duration = Duration::from_secs(60);
+/// Buckets of a breaker's window. Source: hystrix-breaker.
+const WINDOW_BUCKETS: u32 = 10;
+/// Ten buckets of 10 ms. Source: seawall-design.
+const WINDOW_MIN: Duration = Duration::from_millis(100);
+/// Calls that may wait. Source: seawall-design.
+const QUEUE_MAX: u32 = 65_536;
+/// From here on attempts are many. Source: seawall-design.
+const MANY_ATTEMPTS: u32 = 4;
