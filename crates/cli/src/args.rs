@@ -18,6 +18,9 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Stand in front of a service and keep it useful while it fails.
+    #[command(after_help = RUN_EXIT)]
+    Run(RunArgs),
     /// Tell what is wrong with a configuration file, and what it amounts to.
     #[command(after_help = CHECK_EXIT)]
     Check(CheckArgs),
@@ -56,23 +59,20 @@ fn bind(text: &str) -> Result<SocketAddr, String> {
     parse_bind(text).map_err(|allowed| format!("give {allowed}"))
 }
 
+const RUN_EXIT: &str = "SIGTERM drains and then exits with 0, or with 1 if anything had to be cut; \
+                        a second one hastens. Exits with 2 if it could not run.";
 const CHECK_EXIT: &str = "Exits with 0 if the file can be run, 1 if not, 2 if it cannot be read.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `seawall run` on its own, until it is a command.
-    #[derive(Debug, Parser)]
-    #[command(name = "seawall run")]
-    struct Run {
-        #[command(flatten)]
-        args: RunArgs,
-    }
-
     fn run(args: &[&str]) -> Result<RunArgs, String> {
-        let all = std::iter::once(&"seawall run").chain(args);
-        Run::try_parse_from(all).map(|run| run.args).map_err(|error| error.to_string())
+        let all = ["seawall", "run"].iter().chain(args);
+        match Cli::try_parse_from(all).map_err(|error| error.to_string())?.command {
+            Command::Run(args) => Ok(args),
+            other => Err(format!("{other:?}")),
+        }
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Parser as _;
-use seawall_cli::args::{Cli, Command};
+use seawall_cli::args::{Cli, Command, RunArgs};
 use seawall_cli::check::{Verdict, check};
+use seawall_cli::run;
 use seawall_cli::terminal::wants_colour;
 
 fn main() -> ExitCode {
@@ -17,7 +19,7 @@ fn main() -> ExitCode {
             return if error.use_stderr() { COULD_NOT_RUN.into() } else { ExitCode::SUCCESS };
         }
     };
-    match run(cli.command) {
+    match execute(cli.command) {
         Ok(code) => code,
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -28,8 +30,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Run(args) => serve(&args),
         Command::Check(args) => {
             let colour = wants_colour(&io::stderr());
             let verdict = check(&args, &mut io::stdout(), &mut io::stderr(), colour)?;
@@ -42,12 +45,34 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Serves until it is told to leave.
+fn serve(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let colour = wants_colour(&io::stderr());
+    let (config, warnings) = match run::config(args) {
+        Ok(read) => read,
+        Err(errors) if colour => bail!("{}", errors.coloured()),
+        Err(errors) => bail!("{errors}"),
+    };
+    for warning in &warnings {
+        match colour {
+            true => writeln!(io::stderr(), "{}", warning.coloured())?,
+            false => writeln!(io::stderr(), "{warning}")?,
+        }
+    }
+    let runtime = run::runtime(run::workers(args.workers))?;
+    let ended = runtime.block_on(seawall_gateway::run(config))?;
+    // What was abandoned to its own end is not waited for.
+    runtime.shutdown_background();
+    let cut = ended.connections_cut + ended.requests_cut;
+    Ok(if cut == 0 { ExitCode::SUCCESS } else { FINDINGS.into() })
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<io::Error>();
     io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The file is wrong.
+/// The file is wrong, or something had to be cut.
 const FINDINGS: u8 = 1;
 /// Nothing could be judged or done.
 const COULD_NOT_RUN: u8 = 2;

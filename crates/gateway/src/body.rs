@@ -1,129 +1,188 @@
-//! Fails a body that pauses for too long between two frames.
+//! The body of an answer on its way to the caller.
+//!
+//! It holds what ends with it: the call's slot in the bulkhead, the upstream's connection, and the
+//! exchange. Dropping the body is the release of all three, however it came to be dropped.
 
-use std::future::Future;
+use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
-use seawall::Clock;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use seawall::SlotGuard;
 use tokio::time::{Sleep, sleep};
 
-/// Why a body of [`IdleBody`] failed.
+use crate::access_log::Completion;
+use crate::exchange::Exchange;
+use crate::upstream::UpstreamBody;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) struct Body {
+    kind: Kind,
+    exchange: Option<Box<Exchange>>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Flows from the upstream.
+    Upstream(Box<Flow>),
+    /// Made or kept here.
+    Full(Bytes),
+    /// Nothing more.
+    Empty,
+}
+
+#[derive(Debug)]
+struct Flow {
+    body: UpstreamBody,
+    _slot: Option<SlotGuard>,
+    idle_limit: Duration,
+    /// Made when the upstream first lets us wait.
+    idle: Option<Pin<Box<Sleep>>>,
+    total: Option<Pin<Box<Sleep>>>,
+}
+
+/// Why an answer ended before its end.
 #[derive(Debug, thiserror::Error)]
-pub enum IdleBodyError<E> {
-    /// No frame came within the limit.
-    #[error("receive the next part of the body within {}ms", .0.as_millis())]
-    Idle(Duration),
-    /// The body itself failed.
-    #[error(transparent)]
-    Body(E),
+pub(crate) enum BodyError {
+    /// The upstream broke it off.
+    #[error("the upstream broke off its answer")]
+    Upstream(#[source] hyper::Error),
+    /// Nothing came for the idle limit, or the body took longer than it may.
+    #[error("the upstream's answer took too long")]
+    TimedOut,
 }
 
-pin_project! {
-    /// A body whose next frame must come within a limit after it was asked for.
-    ///
-    /// The time in which nobody asks does not count: a slow reader is not a slow writer. The timer
-    /// is set only when a frame is not there at once.
-    #[derive(Debug)]
-    pub struct IdleBody<B> {
-        #[pin]
-        body: B,
-        limit: Duration,
-        clock: Clock,
-        timer: Option<Pin<Box<Sleep>>>,
-        waits: bool,
+impl Body {
+    /// An answer that flows from the upstream and holds its slot.
+    pub(crate) fn upstream(
+        body: UpstreamBody,
+        slot: Option<SlotGuard>,
+        idle_limit: Duration,
+        total: Option<Duration>,
+        exchange: Box<Exchange>,
+    ) -> Self {
+        let total = total.map(|total| Box::pin(sleep(total)));
+        let flow = Flow { body, _slot: slot, idle_limit, idle: None, total };
+        Self { kind: Kind::Upstream(Box::new(flow)), exchange: Some(exchange) }
+    }
+
+    /// An answer that is here in full.
+    pub(crate) fn full(bytes: Bytes, mut exchange: Box<Exchange>) -> Self {
+        if exchange.completion == Completion::CallerLeft {
+            exchange.completion = Completion::Complete;
+        }
+        let kind = if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) };
+        Self { kind, exchange: Some(exchange) }
+    }
+
+    /// No body, and no exchange that ends with it: another holds it.
+    pub(crate) const fn empty() -> Self {
+        Self { kind: Kind::Empty, exchange: None }
+    }
+
+    fn end(&mut self, completion: Completion) {
+        self.kind = Kind::Empty;
+        if let Some(mut exchange) = self.exchange.take() {
+            exchange.completion = completion;
+        }
+    }
+
+    fn count(&mut self, frame: &Frame<Bytes>) {
+        if let (Some(exchange), Some(data)) = (&mut self.exchange, frame.data_ref()) {
+            exchange.bytes_out += data.len() as u64;
+        }
     }
 }
 
-impl<B> IdleBody<B> {
-    /// `body`, failing when a frame takes `limit` or longer. Default limit of the gateway: 60 s.
-    #[must_use]
-    pub fn new(body: B, limit: Duration, clock: Clock) -> Self {
-        Self { body, limit, clock, timer: None, waits: false }
+impl Flow {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.idle = None;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Upstream(error)))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => {
+                let limit = self.idle_limit;
+                let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(limit)));
+                let stalled = idle.as_mut().poll(cx).is_ready();
+                let total = self.total.as_mut();
+                if stalled || total.is_some_and(|total| total.as_mut().poll(cx).is_ready()) {
+                    return Poll::Ready(Some(Err(BodyError::TimedOut)));
+                }
+                Poll::Pending
+            }
+        }
     }
 }
 
-impl<B: Body> Body for IdleBody<B> {
-    type Data = B::Data;
-    type Error = IdleBodyError<B::Error>;
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
-        let this = self.project();
-        if let Poll::Ready(frame) = this.body.poll_frame(cx) {
-            *this.waits = false;
-            return Poll::Ready(frame.map(|frame| frame.map_err(IdleBodyError::Body)));
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let polled = match &mut self.kind {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let frame = Frame::data(std::mem::take(bytes));
+                self.kind = Kind::Empty;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Kind::Upstream(flow) => flow.poll(cx),
+        };
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => self.count(frame),
+            Poll::Ready(Some(Err(BodyError::Upstream(_)))) => self.end(Completion::UpstreamBroke),
+            Poll::Ready(Some(Err(BodyError::TimedOut))) => self.end(Completion::Timeout),
+            Poll::Ready(None) => {
+                let completion = match &self.exchange {
+                    Some(exchange) if exchange.completion != Completion::CallerLeft => {
+                        exchange.completion
+                    }
+                    _ => Completion::Complete,
+                };
+                self.end(completion);
+            }
+            Poll::Pending => {}
         }
-        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(*this.limit)));
-        if !*this.waits {
-            *this.waits = true;
-            timer.as_mut().reset(this.clock.instant(this.clock.now().after(*this.limit)));
-        }
-        timer.as_mut().poll(cx).map(|()| Some(Err(IdleBodyError::Idle(*this.limit))))
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.kind {
+            Kind::Empty => true,
+            Kind::Full(_) => false,
+            Kind::Upstream(flow) => flow.body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.kind {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Upstream(flow) => flow.body.size_hint(),
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use bytes::Bytes;
-    use http_body_util::{BodyExt, StreamBody};
-    use tokio::sync::mpsc;
-
-    use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(60);
-
-    /// A body that sends a frame after each of `pauses`, in seconds, and then ends.
-    fn body(pauses: &'static [u64]) -> IdleBody<impl Body<Data = Bytes, Error = Infallible>> {
-        let (sender, mut receiver) = mpsc::channel(1);
-        tokio::spawn(async move {
-            for pause in pauses {
-                sleep(Duration::from_secs(*pause)).await;
-                let _ = sender.send(Ok(Frame::data(Bytes::from_static(b"x")))).await;
-            }
-        });
-        let frames = futures_util::stream::poll_fn(move |cx| receiver.poll_recv(cx));
-        IdleBody::new(StreamBody::new(frames), LIMIT, Clock::new())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn frames_within_the_limit_pass_however_long_it_takes() {
-        let collected = Box::pin(body(&[59, 59, 0, 59])).collect().await.unwrap();
-        assert_eq!(collected.to_bytes(), "xxxx");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_of_the_limit_fails() {
-        let mut body = Box::pin(body(&[1, 61]));
-        assert!(body.frame().await.unwrap().is_ok());
-        let clock = Clock::new();
-        let start = clock.now();
-        let error = body.frame().await.unwrap().unwrap_err();
-        assert!(matches!(error, IdleBodyError::Idle(LIMIT)));
-        assert_eq!(error.to_string(), "receive the next part of the body within 60000ms");
-        assert_eq!(clock.now().since(start), LIMIT);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn time_in_which_nobody_asks_does_not_count() {
-        let mut body = Box::pin(body(&[1, 1]));
-        assert!(body.frame().await.unwrap().is_ok());
-        sleep(Duration::from_secs(600)).await;
-        assert!(body.frame().await.unwrap().is_ok());
-        assert!(body.frame().await.is_none());
+impl Drop for Body {
+    fn drop(&mut self) {
+        // The server asks no more once the end is known, for example after a HEAD.
+        if self.is_end_stream() {
+            let completion = match &self.exchange {
+                Some(exchange) if exchange.completion != Completion::CallerLeft => {
+                    exchange.completion
+                }
+                _ => Completion::Complete,
+            };
+            self.end(completion);
+        }
     }
 }

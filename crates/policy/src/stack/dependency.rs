@@ -18,7 +18,9 @@ use core::time::Duration;
 
 use super::StackParams;
 use crate::balance;
-use crate::breaker::{Breaker, BreakerParams, BreakerPermit, BreakerState, Transition};
+use crate::breaker::{
+    Breaker, BreakerParams, BreakerPermit, BreakerState, Transition, WindowCounts,
+};
 use crate::budget::Budget;
 use crate::bulkhead::{Admission, Bulkhead, Claim, Ticket};
 use crate::estimate::{Fit, ScoutPass, ServiceTimes};
@@ -230,6 +232,8 @@ pub struct EndpointView {
     pub breaker: BreakerState,
     /// When it lets probes through, if open.
     pub open_until: Option<Timestamp>,
+    /// What its window holds.
+    pub counts: WindowCounts,
 }
 
 /// A lane as operators see it.
@@ -508,6 +512,7 @@ impl Dependency {
     #[must_use]
     pub fn endpoint_view(
         &self,
+        now: Timestamp,
         params: &StackParams,
         endpoint: usize,
         lane: usize,
@@ -517,7 +522,16 @@ impl Dependency {
         Some(EndpointView {
             in_flight: endpoint.in_flight,
             breaker: breaker.state(),
-            open_until: params.breaker.as_ref().and_then(|params| breaker.next_deadline(params)),
+            open_until: params
+                .breaker
+                .as_ref()
+                .filter(|_| breaker.state() == BreakerState::Open)
+                .and_then(|params| breaker.next_deadline(params)),
+            counts: params
+                .breaker
+                .as_ref()
+                .map(|params| breaker.counts(now, params))
+                .unwrap_or_default(),
         })
     }
 

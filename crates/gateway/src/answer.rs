@@ -1,0 +1,270 @@
+//! Makes the answer of a call: the upstream's, the route's fallback, or a problem of ours.
+//!
+//! An upstream's answer passes with its body untouched. Only an answer we make carries
+//! `application/problem+json`, a `Seawall-Problem` code, who is at fault and whether anything was
+//! sent. Refusals say when to come back, jittered, so that the refused do not return together.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use seawall::ThreadRng;
+use seawall_policy::{Cause, Class, Done, Outcome, RetryAfter, StopReason, retry_after_passed_on};
+
+use crate::access_log::Completion;
+use crate::body::Body;
+use crate::config::{Fallback, FallbackOn, Route};
+use crate::exchange::Exchange;
+use crate::headers::{Answered, SEAWALL_DEGRADED, SEAWALL_PROBLEM};
+use crate::metrics;
+use crate::refusal::Refusal;
+
+/// A problem of ours, on its way to the caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProblemAnswer {
+    pub(crate) status: StatusCode,
+    /// The value of `Seawall-Problem` and of `code`.
+    pub(crate) code: &'static str,
+    pub(crate) detail: &'static str,
+    /// Who is at fault: upstream, downstream or internal.
+    pub(crate) source: &'static str,
+    /// Whether the upstream may have executed it.
+    pub(crate) maybe_sent: bool,
+    /// Seconds to wait, already jittered.
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) stop: bool,
+    pub(crate) attempts: u32,
+}
+
+impl ProblemAnswer {
+    /// A request that is not ours to forward.
+    pub(crate) const fn downstream(
+        status: StatusCode,
+        code: &'static str,
+        detail: &'static str,
+    ) -> Self {
+        Self {
+            status,
+            code,
+            detail,
+            source: "downstream",
+            maybe_sent: false,
+            retry_after: None,
+            stop: false,
+            attempts: 0,
+        }
+    }
+
+    /// A request turned away before any policy saw it.
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        let (code, detail) = match refusal {
+            Refusal::Malformed(detail) => ("malformed-request", detail),
+            Refusal::Connect => ("connect-not-supported", "this is no forward proxy"),
+            Refusal::UnknownCoding => ("unknown-transfer-coding", "only chunked is understood"),
+            Refusal::UnknownExpectation => ("unknown-expectation", "only 100-continue can be met"),
+            Refusal::TooManyFields => ("too-many-fields", "the head has too many fields"),
+            Refusal::Loop => ("loop-detected", "the request passed through here too often"),
+        };
+        Self::downstream(refusal.status(), code, detail)
+    }
+
+    /// A call that gave no answer.
+    pub(crate) fn of_call(done: &Done, owner: bool) -> Self {
+        let (status, code, detail, source) = meaning(done);
+        let class = done.outcome.class();
+        let stop = owner && done.stop.says_stop(&done.outcome);
+        let code = if stop && source == "upstream" { "dependency-unavailable" } else { code };
+        let wait = done.retry_after.or(match status {
+            StatusCode::SERVICE_UNAVAILABLE => Some(std::time::Duration::from_secs(1)),
+            _ => None,
+        });
+        Self {
+            status,
+            code,
+            detail,
+            source,
+            maybe_sent: class == Class::Unknown,
+            retry_after: wait.map(|wait| retry_after_passed_on(wait, &mut ThreadRng)),
+            stop,
+            attempts: done.attempts,
+        }
+    }
+
+    /// Builds the answer and hands the exchange to its body.
+    pub(crate) fn answer(self, mut exchange: Box<Exchange>) -> Response<Body> {
+        let text = serde_json::json!({
+            "title": self.status.canonical_reason().unwrap_or("problem"),
+            "status": self.status.as_u16(),
+            "code": self.code,
+            "detail": self.detail,
+            "source": self.source,
+            "sent": if self.maybe_sent { "maybe" } else { "nothing" },
+            "request_id": exchange.request_id().to_str().unwrap_or_default(),
+        });
+        let body = Bytes::from(text.to_string());
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        headers.insert(&SEAWALL_PROBLEM, HeaderValue::from_static(self.code));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            let allowed = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
+            headers.insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        let answered = Answered {
+            version: None,
+            switches: false,
+            attempts: self.attempts,
+            stop: self.stop,
+            request_id: &exchange.request_id(),
+        };
+        exchange.gateway.fields.to_downstream(&mut headers, &answered);
+        exchange.status = self.status.as_u16();
+        if exchange.completion == Completion::CallerLeft {
+            exchange.completion = Completion::Refused;
+        }
+        let mut response = Response::new(Body::full(body, exchange));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = headers;
+        response
+    }
+}
+
+/// What a call that gave no answer is called towards its caller.
+const fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'static str) {
+    match (done.stop, done.outcome.cause()) {
+        (_, Cause::UploadFailed) => {
+            (StatusCode::BAD_REQUEST, "upload-failed", "the request body broke off", "downstream")
+        }
+        (_, Cause::BreakerOpen) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "dependency-unavailable",
+            "the breaker of every endpoint is open",
+            "internal",
+        ),
+        (_, Cause::BulkheadFull | Cause::StreamsFull) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "overloaded",
+            "as many calls as allowed are in flight",
+            "internal",
+        ),
+        (_, Cause::CheckoutTimeout) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "checkout-timeout",
+            "no connection to the upstream was free in time",
+            "internal",
+        ),
+        (_, Cause::DeadlinePassed | Cause::DeadlineCut) | (StopReason::Deadline, _) => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "deadline-passed",
+            "no answer before the deadline",
+            "internal",
+        ),
+        (_, Cause::AttemptTimeout) => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "upstream-timeout",
+            "the upstream did not answer in time",
+            "upstream",
+        ),
+        (_, cause) if matches!(cause.class(), Class::NotProcessed) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "upstream-unreachable",
+            "the upstream could not be reached",
+            "upstream",
+        ),
+        _ => (
+            StatusCode::BAD_GATEWAY,
+            "upstream-broke",
+            "the upstream broke off before its answer",
+            "upstream",
+        ),
+    }
+}
+
+/// The refusal an ended call counts as, if nothing was sent for it.
+pub(crate) const fn refusal_of(done: &Done) -> Option<metrics::Refusal> {
+    if done.attempts > 0 {
+        return None;
+    }
+    match done.outcome.cause() {
+        Cause::BreakerOpen => Some(metrics::Refusal::BreakerOpen),
+        Cause::BulkheadFull => Some(metrics::Refusal::BulkheadFull),
+        Cause::StreamsFull => Some(metrics::Refusal::StreamsFull),
+        Cause::CheckoutTimeout => Some(metrics::Refusal::CheckoutTimeout),
+        Cause::DeadlinePassed => Some(metrics::Refusal::DeadlinePassed),
+        _ => None,
+    }
+}
+
+/// The completion of a call that gave no answer.
+pub(crate) const fn completion_of(done: &Done) -> Completion {
+    match done.outcome.class() {
+        Class::RefusedHere => match done.outcome.cause() {
+            Cause::DeadlinePassed => Completion::Timeout,
+            _ => Completion::Refused,
+        },
+        Class::Unknown => match done.outcome.cause() {
+            Cause::AttemptTimeout | Cause::DeadlineCut => Completion::Timeout,
+            _ => Completion::UpstreamBroke,
+        },
+        Class::Cancelled => Completion::CallerLeft,
+        _ => Completion::UpstreamBroke,
+    }
+}
+
+/// The route's fallback, if it stands in for how this call ended.
+pub(crate) fn fallback_of<'a>(route: &'a Route, done: &Done) -> Option<&'a Fallback> {
+    let fallback = route.fallback.as_ref()?;
+    let cause = done.outcome.cause();
+    let failed = match done.outcome.class() {
+        Class::Success | Class::Rejected | Class::Cancelled => false,
+        Class::RefusedHere | Class::NotProcessed | Class::Unknown => true,
+        Class::Overloaded => cause != Cause::Status(429),
+    };
+    let stands_in = |on: &FallbackOn| match on {
+        FallbackOn::Failure => failed,
+        FallbackOn::Stopped(reason) => failed && *reason == done.stop,
+        FallbackOn::Status(status) => cause == Cause::Status(*status),
+    };
+    fallback.on.iter().any(stands_in).then_some(fallback)
+}
+
+/// Answers with a fallback, marked in header, log and metric.
+pub(crate) fn degraded(
+    fallback: &Fallback,
+    done: &Done,
+    mut exchange: Box<Exchange>,
+) -> Response<Body> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, fallback.content_type.clone());
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(fallback.body.len()));
+    headers.insert(&SEAWALL_DEGRADED, HeaderValue::from_static(done.stop.as_str()));
+    let answered = Answered {
+        version: None,
+        switches: false,
+        attempts: done.attempts,
+        stop: false,
+        request_id: &exchange.request_id(),
+    };
+    exchange.gateway.fields.to_downstream(&mut headers, &answered);
+    exchange.status = fallback.status.as_u16();
+    exchange.degraded = true;
+    exchange.completion = Completion::Fallback;
+    let mut response = Response::new(Body::full(fallback.body.clone(), exchange));
+    *response.status_mut() = fallback.status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Replaces an upstream's Retry-After by one jittered upward, in seconds. One that cannot be read
+/// passes as it came.
+pub(crate) fn jitter_retry_after(headers: &mut HeaderMap, outcome: &Outcome) {
+    if !headers.contains_key(RETRY_AFTER) {
+        return;
+    }
+    if let RetryAfter::Wait(wait) = outcome.retry_after() {
+        let seconds = retry_after_passed_on(wait, &mut ThreadRng);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+}

@@ -1,0 +1,298 @@
+//! What the admin port and the metrics are told about the running gateway.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::admin::{
+    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, RetriesChange,
+    RetriesState, RetriesView, UnknownUpstream, UpstreamView,
+};
+use crate::config::Protocol;
+use crate::gateway::{Gateway, Upstream};
+use crate::metrics::{
+    BreakerState, BreakerView, BulkheadView, Exposition, Format, PoolView, Snapshot, Source,
+    UpstreamSnapshot,
+};
+use crate::server::{ConnectionGauges, DrainPhase, DrainView, Server};
+
+/// The gateway as operators see it.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    gateway: Arc<Gateway>,
+    drain: watch::Receiver<DrainView>,
+    connections: Arc<ConnectionGauges>,
+    max_connections: usize,
+    listening: AtomicBool,
+    exposition: Exposition,
+}
+
+/// The part of it that a scrape asks.
+#[derive(Debug)]
+struct Scraped {
+    gateway: Arc<Gateway>,
+    drain: watch::Receiver<DrainView>,
+}
+
+impl Backend {
+    pub(crate) fn new(
+        gateway: &Arc<Gateway>,
+        server: &Server,
+        max_connections: usize,
+    ) -> Arc<Self> {
+        let scraped =
+            Arc::new(Scraped { gateway: Arc::clone(gateway), drain: server.drain_view() });
+        Arc::new(Self {
+            exposition: Exposition::new(Arc::clone(&gateway.metrics), scraped, gateway.clock),
+            gateway: Arc::clone(gateway),
+            drain: server.drain_view(),
+            connections: server.gauges(),
+            max_connections,
+            listening: AtomicBool::new(false),
+        })
+    }
+
+    /// The listeners are up: a request would be taken.
+    pub(crate) fn set_listening(&self) {
+        self.listening.store(true, Relaxed);
+    }
+
+    /// Follows the kill switch's file, if there is one.
+    pub(crate) fn watch_kill_switch(&self) -> Option<JoinHandle<()>> {
+        None
+    }
+}
+
+impl AdminBackend for Backend {
+    fn ready(&self) -> Readiness {
+        if self.drain.borrow().phase != DrainPhase::Serving {
+            return Readiness::Draining;
+        }
+        match self.listening.load(Relaxed) {
+            true => Readiness::Ready,
+            false => Readiness::Starting,
+        }
+    }
+
+    fn upstreams(&self) -> Vec<UpstreamView> {
+        self.gateway.upstreams.iter().map(|at| upstream_view(&self.gateway, at)).collect()
+    }
+
+    fn queues(&self) -> Vec<QueueView> {
+        let mut queues = vec![QueueView {
+            name: "downstream connections".into(),
+            bound: self.max_connections as u64,
+            depth: self.connections.active() as u64,
+            oldest_ms: None,
+            when_full: "accepting pauses; the kernel's backlog of 1,024 fills, then refuses",
+        }];
+        if let Some((depth, bound)) = self.gateway.access_log.depth() {
+            queues.push(QueueView {
+                name: "access log".into(),
+                bound: bound as u64,
+                depth: depth as u64,
+                oldest_ms: None,
+                when_full: "the line is dropped and counted",
+            });
+        }
+        let resolver = self.gateway.resolver.stats();
+        queues.push(QueueView {
+            name: "name lookups".into(),
+            bound: 8,
+            depth: resolver.in_flight as u64,
+            oldest_ms: None,
+            when_full: "the lookup waits within the connect timeout",
+        });
+        for upstream in &self.gateway.upstreams {
+            queues.extend(upstream_queues(&self.gateway, upstream));
+        }
+        queues
+    }
+
+    fn retries(&self) -> Vec<RetriesView> {
+        let now = self.gateway.clock.now();
+        let view = |upstream: &Upstream| {
+            let until = upstream.stack.with(|dependency, _, _| dependency.retries_off_until(now));
+            RetriesView {
+                upstream: upstream.config.name.clone(),
+                state: if until.is_some() { "off" } else { "on" },
+                on_again_in_ms: until.map(|until| millis(now.until(until))),
+                ..RetriesView::default()
+            }
+        };
+        self.gateway.upstreams.iter().map(view).collect()
+    }
+
+    fn set_retries(
+        &self,
+        upstream: Option<&str>,
+        change: RetriesChange,
+    ) -> Result<(), UnknownUpstream> {
+        let now = self.gateway.clock.now();
+        let until = match change.state {
+            RetriesState::On => seawall_policy::Timestamp::ZERO,
+            RetriesState::Off(ttl) => now.after(ttl),
+        };
+        let mut found = false;
+        for known in &self.gateway.upstreams {
+            if upstream.is_none_or(|name| name == known.config.name) {
+                found = true;
+                known.stack.with(|dependency, _, _| dependency.switch_retries_off(until));
+            }
+        }
+        if found { Ok(()) } else { Err(UnknownUpstream) }
+    }
+
+    fn render_metrics(&self, format: Format) -> String {
+        self.exposition.render(format)
+    }
+}
+
+impl Source for Scraped {
+    fn collect(&self, snapshot: &mut Snapshot) {
+        snapshot.draining = self.drain.borrow().phase != DrainPhase::Serving;
+        snapshot.access_log_dropped = self.gateway.access_log.dropped();
+        for (upstream, into) in self.gateway.upstreams.iter().zip(&mut snapshot.upstreams) {
+            collect_upstream(&self.gateway, upstream, into);
+        }
+    }
+}
+
+fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamSnapshot) {
+    let now = gateway.clock.now();
+    let limit = u64::from(upstream.config.bulkhead.limit);
+    let transitions = upstream.transitions.lock().clone();
+    upstream.stack.with(|dependency, params, _| {
+        let bulkhead = dependency.bulkhead();
+        into.retries_off = dependency.retries_off_until(now).is_some();
+        into.budget_balance = dependency.budget_millitokens().map(tokens);
+        into.bulkhead = BulkheadView {
+            in_flight: u64::from(bulkhead.in_flight()),
+            limit,
+            waiting: u64::from(bulkhead.waiting()),
+            streams: u64::from(bulkhead.streams()),
+        };
+        if upstream.config.breaker.is_none() {
+            return;
+        }
+        for endpoint in 0..upstream.endpoint_names.len() {
+            for (lane, route) in upstream.lanes.iter().enumerate() {
+                let Some(view) = dependency.endpoint_view(now, params, endpoint, lane) else {
+                    continue;
+                };
+                let at = endpoint * upstream.lanes.len() + lane;
+                into.breakers.push(BreakerView {
+                    route: *route,
+                    endpoint,
+                    state: state(view.breaker),
+                    transitions: transitions.get(at).copied().unwrap_or_default(),
+                });
+            }
+        }
+    });
+    let pool = upstream.pool.stats();
+    into.pool = PoolView {
+        idle: pool.idle as u64,
+        busy: pool.in_use as u64,
+        connecting: pool.dialing as u64,
+        waiting: pool.waiting as u64,
+        connects: pool.connects_total,
+        connect_errors: pool.connect_errors_total,
+        reused: pool.reused_total,
+    };
+}
+
+fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
+    let now = gateway.clock.now();
+    let pool = upstream.pool.stats();
+    upstream.stack.with(|dependency, params, _| {
+        let bulkhead = dependency.bulkhead();
+        let endpoints = upstream.endpoint_names.iter().enumerate().map(|(index, name)| {
+            let at = pool.endpoints.get(index);
+            let breakers = upstream.lanes.iter().enumerate().filter_map(|(lane, route)| {
+                let view = dependency.endpoint_view(now, params, index, lane)?;
+                Some(EndpointBreakerView {
+                    route: gateway.config.routes.get(*route)?.name.clone(),
+                    state: state(view.breaker).as_str(),
+                    calls: view.counts.calls,
+                    failures: view.counts.failures,
+                    probes_in_ms: view.open_until.map(|until| millis(now.until(until))),
+                })
+            });
+            let in_flight =
+                dependency.endpoint_view(now, params, index, 0).map_or(0, |view| view.in_flight);
+            EndpointView {
+                endpoint: name.clone(),
+                in_flight: u64::from(in_flight),
+                connections_idle: at.map_or(0, |at| at.idle as u64),
+                connections_busy: at.map_or(0, |at| at.open.saturating_sub(at.idle) as u64),
+                breakers: if upstream.config.breaker.is_some() {
+                    breakers.collect()
+                } else {
+                    Vec::new()
+                },
+            }
+        });
+        UpstreamView {
+            name: upstream.config.name.clone(),
+            protocol: match upstream.config.protocol {
+                Protocol::Http1 => "http1",
+                Protocol::H2c => "h2c",
+            },
+            in_flight: u64::from(bulkhead.in_flight()),
+            limit: u64::from(upstream.config.bulkhead.limit),
+            waiting: u64::from(bulkhead.waiting()),
+            streams: u64::from(bulkhead.streams()),
+            abandoned: dependency.held() as u64,
+            retries_on: dependency.retries_off_until(now).is_none(),
+            retry_budget_balance_tokens: dependency.budget_millitokens().map(tokens),
+            endpoints: endpoints.collect(),
+        }
+    })
+}
+
+fn upstream_queues(gateway: &Gateway, upstream: &Upstream) -> [QueueView; 2] {
+    let now = gateway.clock.now();
+    let name = &upstream.config.name;
+    let pool = upstream.pool.stats();
+    let (waiting, oldest) = upstream.stack.with(|dependency, _, _| {
+        let bulkhead = dependency.bulkhead();
+        (bulkhead.waiting(), bulkhead.oldest_waiting())
+    });
+    [
+        QueueView {
+            name: format!("bulkhead of {name}"),
+            bound: u64::from(upstream.config.bulkhead.queue),
+            depth: u64::from(waiting),
+            oldest_ms: oldest.map(|since| millis(now.since(since))),
+            when_full: "the call is refused: 503, stop reason bulkhead_full",
+        },
+        QueueView {
+            name: format!("connections to {name}"),
+            bound: u64::from(upstream.config.bulkhead.limit),
+            depth: pool.waiting as u64,
+            oldest_ms: (pool.waiting > 0).then(|| millis(pool.waiting_longest)),
+            when_full: "the call is refused: 503, stop reason checkout_timeout",
+        },
+    ]
+}
+
+const fn state(state: seawall_policy::BreakerState) -> BreakerState {
+    match state {
+        seawall_policy::BreakerState::Closed => BreakerState::Closed,
+        seawall_policy::BreakerState::HalfOpen => BreakerState::HalfOpen,
+        seawall_policy::BreakerState::Open => BreakerState::Open,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a balance is far below 2^52")]
+fn tokens(millitokens: u64) -> f64 {
+    millitokens as f64 / 1000.0
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

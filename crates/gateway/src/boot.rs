@@ -1,0 +1,209 @@
+//! From a configuration to a serving process, and from SIGTERM to its end.
+//!
+//! Order of the start: admin port, upstreams, listeners; so a probe is answered from the first
+//! moment, and `/ready` says no until a request would be taken. SIGTERM, SIGINT and SIGUSR1 begin
+//! the drain, a second one hastens it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall::Clock;
+use seawall_policy::ConfigError;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::access_log::AccessLog;
+use crate::admin::Admin;
+use crate::backend::Backend;
+use crate::config::{self, GatewayConfig};
+use crate::diagnostics::{Diagnostics, Topic};
+use crate::gateway::Gateway;
+use crate::pipeline::handle_request;
+use crate::server::{
+    DrainPhases, DrainTrigger, ListenerOptions, Server, ServerOptions, bind, drain_signal,
+    max_connections_default, raise_file_limit,
+};
+
+/// How the process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Connections that had to be cut.
+    pub connections_cut: usize,
+    /// Requests that had to be cut.
+    pub requests_cut: usize,
+    /// From the first signal to the end.
+    pub took: Duration,
+}
+
+/// Why the process could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A port could not be taken.
+    #[error("listen on {address}: {source}; is another process using it?")]
+    Bind {
+        /// Which.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refused threads or signals.
+    #[error("start: {0}")]
+    System(#[from] io::Error),
+    /// Options that contradict each other.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// Serves `config` until SIGTERM has been answered by a drain.
+///
+/// # Errors
+/// The process could not start; nothing was served.
+pub async fn run(config: GatewayConfig) -> Result<Ended, RunError> {
+    let clock = Clock::new();
+    let diagnostics = Diagnostics::stderr(clock)?;
+    let ended = serve(config, clock, &diagnostics).await;
+    if let Ok(ended) = &ended {
+        diagnostics.info(
+            Topic::Drain,
+            "drained",
+            &[
+                ("took_ms", &ended.took.as_millis()),
+                ("connections_cut", &ended.connections_cut),
+                ("requests_cut", &ended.requests_cut),
+            ],
+        );
+    }
+    diagnostics.close().await;
+    ended
+}
+
+async fn serve(
+    config: GatewayConfig,
+    clock: Clock,
+    diagnostics: &Diagnostics,
+) -> Result<Ended, RunError> {
+    let admin = bind_admin(&config).await?;
+    let access_log = match config.access_log {
+        config::AccessLog::Stdout => AccessLog::stdout()?,
+        config::AccessLog::Off => AccessLog::off(),
+    };
+    let gateway = Gateway::new(config, access_log, diagnostics.clone(), clock)?;
+    let file_limit = raise_file_limit();
+    let limits = &gateway.config.limits;
+    let options = ServerOptions {
+        max_connections: limits
+            .max_connections
+            .unwrap_or_else(|| max_connections_default(file_limit)),
+        head_bytes: limits.head_bytes,
+        head_fields: limits.head_fields,
+        h2_streams: limits.h2_streams,
+        drain: DrainPhases {
+            accept: gateway.config.drain.accept,
+            in_flight: gateway.config.drain.in_flight,
+            close: gateway.config.drain.close,
+        },
+        ..ServerOptions::default()
+    };
+    let server = Server::new(options, clock);
+    let backend = Backend::new(&gateway, &server, options.max_connections);
+    let (stop_admin, admin_stopped) = oneshot::channel::<()>();
+    let admin_address = admin.address();
+    let serving = admin.serve(backend.clone(), diagnostics.clone(), clock, async move {
+        // The sender's end is the signal.
+        let _ = admin_stopped.await;
+    });
+    let admin = tokio::spawn(serving);
+    let housekeeping = tokio::spawn(housekeep(Arc::clone(&gateway)));
+    let watching = backend.watch_kill_switch();
+
+    let listeners = bind_listeners(&gateway, diagnostics)?;
+    diagnostics.info(Topic::Start, &format!("admin on http://{admin_address}"), &[]);
+    diagnostics.info(
+        Topic::Start,
+        "ready",
+        &[("max_connections", &options.max_connections), ("file_limit", &file_limit)],
+    );
+    let (trigger, signalled) = drain_signal();
+    let signals = tokio::spawn(listen_to_signals(trigger, signals()?, diagnostics.clone()));
+    backend.set_listening();
+    let shared = Arc::clone(&gateway);
+    let handler =
+        move |request, connection| handle_request(Arc::clone(&shared), request, connection);
+    let report = server.run(listeners, handler, signalled).await;
+    for task in [signals, housekeeping].into_iter().chain(watching) {
+        task.abort();
+    }
+    gateway.access_log.close().await;
+    drop(stop_admin);
+    let _ = admin.await;
+    Ok(Ended {
+        connections_cut: report.connections_cut,
+        requests_cut: report.requests_cut,
+        took: report.took,
+    })
+}
+
+async fn bind_admin(config: &GatewayConfig) -> Result<Admin, RunError> {
+    let address = config.admin;
+    Admin::bind(address).await.map_err(|source| RunError::Bind { address, source })
+}
+
+fn bind_listeners(
+    gateway: &Arc<Gateway>,
+    diagnostics: &Diagnostics,
+) -> Result<Vec<(tokio::net::TcpListener, ListenerOptions)>, RunError> {
+    let mut listeners = Vec::new();
+    for listener in &gateway.config.listeners {
+        let address = listener.address;
+        let socket = bind(address).map_err(|source| RunError::Bind { address, source })?;
+        let bound = socket.local_addr()?;
+        diagnostics.info(Topic::Start, &format!("listening on http://{bound}"), &[]);
+        let trusted = listener.trusted_peers.clone();
+        listeners.push((
+            socket,
+            ListenerOptions {
+                first_byte_timeout: listener.first_byte_timeout,
+                head_timeout: listener.head_timeout,
+                idle_timeout: listener.idle_timeout,
+                max_age: listener.max_age,
+                is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),
+            },
+        ));
+    }
+    Ok(listeners)
+}
+
+/// Does what is due, ten times a second, for as long as the process lives.
+async fn housekeep(gateway: Arc<Gateway>) {
+    let mut ticks = tokio::time::interval(HOUSEKEEPING);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        gateway.housekeep();
+    }
+}
+
+fn signals() -> io::Result<[Signal; 3]> {
+    Ok([
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::user_defined1())?,
+    ])
+}
+
+async fn listen_to_signals(trigger: DrainTrigger, signals: [Signal; 3], diagnostics: Diagnostics) {
+    let [mut terminate, mut interrupt, mut user] = signals;
+    loop {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            _ = user.recv() => "SIGUSR1",
+        };
+        diagnostics.info(Topic::Drain, "draining", &[("signal", &name)]);
+        trigger.signal();
+    }
+}
+
+/// Source: seawall-design.
+const HOUSEKEEPING: Duration = Duration::from_millis(100);

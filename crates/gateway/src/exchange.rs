@@ -1,0 +1,191 @@
+//! What is known of one request, from its head to the end of its answer.
+//!
+//! Made when a head came in, it goes along by `&mut`, moves into the answer's body, and when that
+//! is dropped it becomes the access log line and the counts. So every request leaves exactly one
+//! line, also one whose caller left.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Uri, Version};
+use seawall_policy::{Cause, Done, Timestamp};
+
+use crate::access_log::{AccessLine, Completion};
+use crate::authority::Authority;
+use crate::gateway::Gateway;
+use crate::headers::Ids;
+use crate::metrics::{Refusal, Stage};
+use crate::server::ConnInfo;
+use crate::upload::Upload;
+
+/// One request and its answer.
+pub(crate) struct Exchange {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) connection: ConnInfo,
+    pub(crate) arrival: Timestamp,
+    pub(crate) time_unix_ms: u64,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: Version,
+    pub(crate) authority: Option<Authority>,
+    pub(crate) ids: Option<Ids>,
+    pub(crate) route: Option<usize>,
+    pub(crate) endpoint: Option<usize>,
+    pub(crate) upload: Option<Arc<Upload>>,
+    pub(crate) caller_attempt: Option<u32>,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) done: Option<Done>,
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) queued: Duration,
+    /// When the last attempt was granted.
+    pub(crate) granted: Option<Timestamp>,
+    /// When the answer's head was ready.
+    pub(crate) head: Option<Timestamp>,
+    /// 0 until there is an answer.
+    pub(crate) status: u16,
+    pub(crate) degraded: bool,
+    pub(crate) bytes_out: u64,
+    pub(crate) completion: Completion,
+}
+
+impl Exchange {
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        connection: ConnInfo,
+        arrival: Timestamp,
+        parts: &http::request::Parts,
+    ) -> Box<Self> {
+        Box::new(Self {
+            time_unix_ms: gateway.clock.unix_millis(),
+            gateway,
+            connection,
+            arrival,
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            version: parts.version,
+            authority: None,
+            ids: None,
+            route: None,
+            endpoint: None,
+            upload: None,
+            caller_attempt: None,
+            deadline: None,
+            done: None,
+            refusal: None,
+            queued: Duration::ZERO,
+            granted: None,
+            head: None,
+            status: 0,
+            degraded: false,
+            bytes_out: 0,
+            completion: Completion::CallerLeft,
+        })
+    }
+
+    /// The id that the answer carries; empty only before the head was read.
+    pub(crate) fn request_id(&self) -> HeaderValue {
+        self.ids.as_ref().map_or_else(|| HeaderValue::from_static("-"), |ids| ids.request.clone())
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        Some(self.connection.peer())
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        self.done.map(|done| done.outcome.cause()).filter(|cause| *cause != Cause::Answered)
+    }
+
+    fn line(&self, ended: Timestamp) -> AccessLine<'_> {
+        let route = self.route.and_then(|route| self.gateway.config.routes.get(route));
+        let upstream = route.and_then(|route| self.gateway.upstreams.get(route.upstream));
+        let ids = self.ids.as_ref();
+        let trace = ids.and_then(|ids| ids.trace.as_ref());
+        AccessLine {
+            time_unix_ms: self.time_unix_ms,
+            request_id: ids.map_or(b"-", |ids| ids.request.as_bytes()),
+            correlation_id: ids.and_then(|ids| ids.correlation.as_ref()).map(|id| id.as_bytes()),
+            trace_id: trace.map(|trace| trace.trace_id().as_bytes()),
+            span_id: trace.map(|trace| trace.span_id().as_bytes()),
+            peer: self.peer(),
+            method: self.method.as_str().as_bytes(),
+            host: self.authority.as_ref().map(|authority| authority.value().as_bytes()),
+            path: self.uri.path().as_bytes(),
+            protocol: protocol(self.version),
+            status: self.status,
+            route: route.map(|route| route.name.as_str()),
+            upstream: upstream.map(|upstream| upstream.config.name.as_str()),
+            endpoint: upstream
+                .zip(self.endpoint)
+                .and_then(|(upstream, endpoint)| upstream.endpoint_names.get(endpoint))
+                .map(String::as_str),
+            attempts: self.done.map_or(0, |done| done.attempts),
+            redispatches: self.done.map_or(0, |done| done.redispatches),
+            caller_attempt: self.caller_attempt,
+            stop_reason: self.done.map(|done| done.stop.as_str()),
+            cause: self.cause(),
+            refusal: self.refusal,
+            queue_wait: self.queued,
+            execution: match (self.granted, self.head) {
+                (Some(granted), Some(head)) => head.since(granted),
+                _ => Duration::ZERO,
+            },
+            total: ended.since(self.arrival),
+            configured_timeout: route.map(|route| {
+                let own = upstream.map(|upstream| upstream.config.timeouts.total);
+                route.total.or(own).unwrap_or_default()
+            }),
+            remaining_budget: self.deadline.map(|deadline| ended.until(deadline)),
+            completion: self.completion,
+            degraded: self.degraded,
+            bytes_in: self.upload.as_ref().map_or(0, |upload| upload.seen()),
+            bytes_out: self.bytes_out,
+        }
+    }
+
+    fn count(&self, ended: Timestamp) {
+        let metrics = &self.gateway.metrics;
+        metrics.request(self.route, self.status);
+        metrics.stage(self.route, Stage::Total, ended.since(self.arrival));
+        if let Some(reason) = self.refusal {
+            metrics.refused(self.route, reason);
+        }
+        let Some(route) = self.route else { return };
+        if let Some(head) = self.head {
+            metrics.stage(Some(route), Stage::Body, ended.since(head));
+        }
+        if self.degraded {
+            metrics.degraded(route);
+        }
+        if let Some(done) = &self.done {
+            let reason = done.stop.index();
+            metrics.stopped(route, reason);
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let ended = self.gateway.clock.now();
+        self.count(ended);
+        self.gateway.access_log.log(&self.line(ended));
+    }
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("method", &self.method)
+            .field("uri", &self.uri)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+const fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
+    }
+}

@@ -1,0 +1,238 @@
+//! The running gateway: what is shared by all requests, built once from the configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use seawall::{Clock, Stack};
+use seawall_policy::{
+    BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams, StopReason,
+};
+
+use crate::access_log::AccessLog;
+use crate::config::{self, GatewayConfig, Protocol};
+use crate::diagnostics::Diagnostics;
+use crate::headers::{FieldNames, Fields};
+use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
+use crate::outbound::Abandon;
+use crate::route::RouteTable;
+use crate::upload::RequestBody;
+use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
+
+/// Shared by all requests.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) config: GatewayConfig,
+    pub(crate) clock: Clock,
+    pub(crate) routes: RouteTable,
+    pub(crate) fields: Fields,
+    pub(crate) upstreams: Vec<Upstream>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access_log: AccessLog,
+    pub(crate) diagnostics: Diagnostics,
+    pub(crate) resolver: Resolver,
+    /// How late our answers leave, for the margin on stated deadlines.
+    return_path: Mutex<ReturnPath>,
+}
+
+/// A protected service at work.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) config: config::Upstream,
+    pub(crate) stack: Stack,
+    pub(crate) pool: Pool<RequestBody>,
+    pub(crate) endpoint_names: Vec<String>,
+    /// Index of the route of each lane.
+    pub(crate) lanes: Vec<usize>,
+    /// Transitions of each breaker into closed, half-open and open, by endpoint and lane.
+    pub(crate) transitions: Mutex<Vec<[u64; 3]>>,
+}
+
+impl Gateway {
+    /// Builds everything that needs no socket. To be called on the runtime that will serve.
+    pub(crate) fn new(
+        config: GatewayConfig,
+        access_log: AccessLog,
+        diagnostics: Diagnostics,
+        clock: Clock,
+    ) -> Result<Arc<Self>, ConfigError> {
+        let resolver = Resolver::new(LOOKUPS, RESOLVED_FOR, clock);
+        let upstreams = config
+            .upstreams
+            .iter()
+            .enumerate()
+            .map(|(index, upstream)| Upstream::new(&config, index, upstream, &resolver, clock))
+            .collect::<Result<Vec<_>, _>>()?;
+        let routes = config.routes.iter().enumerate();
+        let routes = RouteTable::new(
+            routes.map(|(index, route)| (route.host.as_deref(), route.path_prefix.as_str(), index)),
+        );
+        Ok(Arc::new(Self {
+            routes,
+            fields: Fields::new(field_names(&config.headers), PSEUDONYM)?,
+            metrics: Arc::new(Metrics::new(shape(&config, &upstreams))),
+            upstreams,
+            access_log,
+            diagnostics,
+            resolver,
+            clock,
+            return_path: Mutex::new(ReturnPath::new()),
+            config,
+        }))
+    }
+
+    /// What is kept back of a stated deadline for our answer's way to the caller.
+    pub(crate) fn margin(&self) -> Duration {
+        self.return_path.lock().margin()
+    }
+
+    /// An answer that was due at a deadline left so much later.
+    pub(crate) fn record_lateness(&self, lateness: Duration) {
+        self.return_path.lock().record(lateness);
+    }
+
+    /// Every 100 ms: frees what is due, and counts and tells what the breakers did.
+    pub(crate) fn housekeep(&self) {
+        self.metrics.tick(self.clock.now());
+        for upstream in &self.upstreams {
+            upstream.stack.housekeep();
+            upstream.collect_transitions(self);
+        }
+    }
+}
+
+impl Upstream {
+    fn new(
+        config: &GatewayConfig,
+        index: usize,
+        upstream: &config::Upstream,
+        resolver: &Resolver,
+        clock: Clock,
+    ) -> Result<Self, ConfigError> {
+        let lanes: Vec<_> = config
+            .routes
+            .iter()
+            .enumerate()
+            .filter(|(_, route)| route.upstream == index)
+            .map(|(index, _)| index)
+            .collect();
+        let endpoints = upstream.endpoints.len();
+        let params = StackParams::new(&stack_config(upstream))
+            .map_err(|refused| refused.under(&format!("upstreams.{}", upstream.name)))?;
+        let stack = Stack::with_topology(
+            upstream.name.as_str(),
+            params,
+            clock,
+            endpoints,
+            lanes.len().max(1),
+        );
+        let targets =
+            upstream.endpoints.iter().map(|at| (at.host.clone(), at.port)).collect::<Vec<_>>();
+        Ok(Self {
+            endpoint_names: targets.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
+            pool: Pool::new(pool_settings(upstream), targets, resolver.clone(), clock),
+            transitions: Mutex::new(vec![[0; 3]; endpoints * lanes.len().max(1)]),
+            config: upstream.clone(),
+            stack,
+            lanes,
+        })
+    }
+
+    /// What becomes of an attempt whose caller left.
+    pub(crate) fn on_abandon(&self) -> Abandon {
+        match (self.config.on_abandon, self.config.protocol) {
+            (Some(config::OnAbandon::Finish), _) | (None, Protocol::Http1) => Abandon::Finish,
+            (Some(config::OnAbandon::Cancel), _) | (None, Protocol::H2c) => Abandon::Cancel,
+        }
+    }
+
+    fn collect_transitions(&self, gateway: &Gateway) {
+        while let Some(logged) = self.stack.with(|dependency, _, _| dependency.pop_transition()) {
+            let to = logged.transition.to;
+            let lanes = self.lanes.len().max(1);
+            if let Some(counts) =
+                self.transitions.lock().get_mut(logged.endpoint * lanes + logged.lane)
+            {
+                counts[match to {
+                    seawall_policy::BreakerState::Closed => 0,
+                    seawall_policy::BreakerState::HalfOpen => 1,
+                    seawall_policy::BreakerState::Open => 2,
+                }] += 1;
+            }
+            let route = self.lanes.get(logged.lane).and_then(|at| gateway.config.routes.get(*at));
+            gateway.diagnostics.info(
+                crate::diagnostics::Topic::Breaker,
+                "breaker moved",
+                &[
+                    ("upstream", &self.config.name),
+                    ("endpoint", &self.endpoint_names[logged.endpoint]),
+                    ("route", &route.map_or("", |route| route.name.as_str())),
+                    ("from", &logged.transition.from.as_str()),
+                    ("to", &to.as_str()),
+                    ("trigger", &logged.transition.trigger.as_str()),
+                ],
+            );
+        }
+    }
+}
+
+/// The chain in front of an upstream. The total may be overridden by a route, per call.
+fn stack_config(upstream: &config::Upstream) -> StackConfig {
+    StackConfig {
+        total: Some(upstream.timeouts.total),
+        retry: upstream.retry,
+        budget: upstream.budget,
+        breaker: upstream.breaker,
+        attempt_timeout: Some(upstream.timeouts.attempt),
+        bulkhead: Some(upstream.bulkhead),
+        checkout: Some(upstream.timeouts.checkout),
+        connect: Some(upstream.timeouts.connect),
+    }
+}
+
+fn pool_settings(upstream: &config::Upstream) -> PoolSettings {
+    let protocol = match upstream.protocol {
+        Protocol::Http1 => PoolProtocol::Http1,
+        Protocol::H2c => PoolProtocol::H2c,
+    };
+    let BulkheadOptions { limit, .. } = upstream.bulkhead;
+    PoolSettings {
+        connect_timeout: upstream.timeouts.connect,
+        max_waiting: limit as usize,
+        ..PoolSettings::new(protocol, upstream.max_connections)
+    }
+}
+
+fn field_names(names: &config::HeaderNames) -> FieldNames {
+    FieldNames {
+        remaining: names.remaining.clone(),
+        attempt: names.attempt.clone(),
+        tenant: names.tenant.clone(),
+        priority: names.priority.clone(),
+        cost: names.cost.clone(),
+        request_id: names.request_id.clone(),
+        correlation_id: names.correlation_id.clone(),
+    }
+}
+
+fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
+    let labels = |upstream: &Upstream| UpstreamLabels {
+        upstream: upstream.config.name.clone(),
+        endpoints: upstream.endpoint_names.clone(),
+    };
+    let route =
+        |route: &config::Route| RouteLabels { route: route.name.clone(), upstream: route.upstream };
+    Shape {
+        routes: config.routes.iter().map(route).collect(),
+        upstreams: upstreams.iter().map(labels).collect(),
+        listeners: config.listeners.iter().map(|at| at.address.to_string()).collect(),
+        stop_reasons: StopReason::ALL.iter().map(|reason| reason.as_str()).collect(),
+    }
+}
+
+/// Our name in `Via`.
+const PSEUDONYM: &str = "seawall";
+/// Lookups at once. Source: seawall-design.
+const LOOKUPS: usize = 8;
+/// How long a good answer is used without asking again. Source: seawall-design.
+const RESOLVED_FOR: Duration = Duration::from_secs(5);

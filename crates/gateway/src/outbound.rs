@@ -1,0 +1,240 @@
+//! One attempt: a connection from the pool, the request on it, and what the answer means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, DATE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http_body_util::{BodyExt as _, Limited};
+use seawall::{Answer, AttemptContext, CallShared, Clock, OnAbandon};
+use seawall_policy::{AnswerSignals, Cause, Outcome, Problem, RetryAfter, remaining_to_send};
+use tokio::time::timeout;
+
+use crate::config::{HeaderNames, Protocol};
+use crate::headers::{SEAWALL_PROBLEM, SEAWALL_RETRY, SEAWALL_SLOT_MS};
+use crate::metrics::Metrics;
+use crate::upload::{RequestBody, Upload};
+use crate::upstream::{Pool, UpstreamBody};
+
+/// A request as every attempt of its call sends it.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) upload: Option<Arc<Upload>>,
+    pub(crate) shared: Arc<CallShared>,
+    pub(crate) pool: Pool<RequestBody>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) route: usize,
+    pub(crate) upstream: usize,
+    pub(crate) checkout: Duration,
+    /// The attempt number the caller stated, if it may.
+    pub(crate) caller_attempt: u32,
+    /// Names of the fields to state deadline and attempt in; `None`: do not.
+    pub(crate) names: Option<HeaderNames>,
+    pub(crate) protocol: Protocol,
+}
+
+/// How an attempt ended, and what it left.
+#[derive(Debug)]
+pub(crate) struct Attempted {
+    outcome: Outcome,
+    replayable: bool,
+    pub(crate) reply: Reply,
+}
+
+/// What an attempt left to answer with.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// The upstream's answer, its body still on the connection.
+    Flowing(Response<UpstreamBody>),
+    /// The upstream's answer, read to its end.
+    Kept(Response<Bytes>),
+    /// No answer.
+    None,
+}
+
+impl Outbound {
+    /// Makes one attempt.
+    pub(crate) async fn attempt(self: Arc<Self>, context: AttemptContext, kind: Kind) -> Attempted {
+        let began = self.clock.now();
+        let wait = self.checkout.min(began.until(context.deadline()));
+        let lease = self.pool.checkout(context.endpoint(), wait).await;
+        let checked_out = self.clock.now();
+        self.metrics.pool_wait(self.upstream, checked_out.since(began));
+        let lease = match lease {
+            Ok(lease) => lease,
+            Err(error) => {
+                if error.cause() != Cause::CheckoutTimeout {
+                    self.count(kind);
+                }
+                return self.ended(error.cause());
+            }
+        };
+        self.count(kind);
+        let request = self.request(&context, checked_out);
+        context.mark_sent();
+        match lease.send(request).await {
+            Ok(response) => self.answered(response),
+            Err(error) => {
+                if error.handed_back.is_some() {
+                    context.mark_unsent();
+                }
+                self.ended(error.cause)
+            }
+        }
+    }
+
+    fn count(&self, kind: Kind) {
+        match kind {
+            Kind::First => self.metrics.first_attempt(self.route),
+            Kind::Retry => self.metrics.retry(self.route),
+            Kind::Redispatch => self.metrics.redispatch(self.route),
+        }
+    }
+
+    fn request(
+        &self,
+        context: &AttemptContext,
+        now: seawall_policy::Timestamp,
+    ) -> Request<RequestBody> {
+        let body = self.upload.as_ref().map_or(RequestBody::Empty, Upload::read);
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        *request.version_mut() = match self.protocol {
+            Protocol::Http1 => Version::HTTP_11,
+            Protocol::H2c => Version::HTTP_2,
+        };
+        if let Some(names) = &self.names {
+            let number = self.caller_attempt.max(context.number());
+            let headers = request.headers_mut();
+            headers.insert(names.attempt.clone(), HeaderValue::from(number));
+            if let Some(left) = remaining_to_send(now, context.deadline(), Duration::ZERO, None) {
+                headers.insert(names.remaining.clone(), HeaderValue::from(left));
+            }
+        }
+        request
+    }
+
+    fn answered(&self, response: Response<UpstreamBody>) -> Attempted {
+        let outcome = classify(&response, &self.clock);
+        self.metrics.outcome(self.upstream, outcome.class(), outcome.cause());
+        let replayable = self.shared.is_replayable();
+        Attempted { outcome, replayable, reply: Reply::Flowing(response) }
+    }
+
+    fn ended(&self, cause: Cause) -> Attempted {
+        let cause = match &self.upload {
+            Some(upload) if upload.broken().is_some() => Cause::UploadFailed,
+            _ => cause,
+        };
+        self.metrics.outcome(self.upstream, cause.class(), cause);
+        Attempted {
+            outcome: Outcome::of(cause),
+            replayable: self.shared.is_replayable(),
+            reply: Reply::None,
+        }
+    }
+}
+
+/// Which of a call's attempts it is, for the counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    First,
+    Retry,
+    Redispatch,
+}
+
+/// What an answer means, by its status and what came with it.
+fn classify(response: &Response<UpstreamBody>, clock: &Clock) -> Outcome {
+    let status = response.status().as_u16();
+    if status < 400 {
+        return Outcome::of_status(status, AnswerSignals::default());
+    }
+    let headers = response.headers();
+    let slot = headers.get(&SEAWALL_SLOT_MS).map(HeaderValue::as_bytes);
+    let retry_after = slot.and_then(RetryAfter::parse_slot).unwrap_or_else(|| {
+        let values = headers.get_all(RETRY_AFTER).iter().map(HeaderValue::as_bytes);
+        let date = headers.get(DATE).map(HeaderValue::as_bytes);
+        RetryAfter::parse(values, date, clock.wall())
+    });
+    let stop = headers
+        .get_all(&SEAWALL_RETRY)
+        .iter()
+        .any(|value| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"no"));
+    let problem = headers.get(&SEAWALL_PROBLEM).map(HeaderValue::as_bytes);
+    let problem = problem.and_then(Problem::parse);
+    Outcome::of_status(status, AnswerSignals { retry_after, stop, problem })
+}
+
+impl Answer for Attempted {
+    fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    fn is_replayable(&self) -> bool {
+        self.replayable
+    }
+
+    /// Reads a short answer to its end, so that the connection is free during the wait.
+    async fn set_aside(self) -> Option<Self> {
+        let Reply::Flowing(response) = self.reply else { return Some(self) };
+        let (parts, body) = response.into_parts();
+        if announced(&parts.headers).is_some_and(|length| length > ASIDE_BYTES as u64) {
+            return None;
+        }
+        let limited = Limited::new(body, ASIDE_BYTES).collect();
+        let collected = timeout(ASIDE_TIME, limited).await.ok()?.ok()?;
+        if collected.trailers().is_some() {
+            return None;
+        }
+        let reply = Reply::Kept(Response::from_parts(parts, collected.to_bytes()));
+        Some(Self { reply, ..self })
+    }
+
+    /// Reads the answer nobody waits for, up to a limit, so that the connection can be used again.
+    async fn run_on(self) {
+        if let Reply::Flowing(response) = self.reply {
+            let drained = response.into_body().drain(DRAIN_BYTES);
+            let _ = timeout(DRAIN_TIME, drained).await;
+        }
+    }
+}
+
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// What happens to an attempt whose caller left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abandon {
+    Finish,
+    Cancel,
+}
+
+impl<F> OnAbandon<F> for Abandon
+where
+    F: Future + Send + 'static,
+    F::Output: Answer + Send,
+{
+    fn abandon(&self, call: seawall::InFlight<F>) {
+        match self {
+            Self::Finish => seawall::Finish.abandon(call),
+            Self::Cancel => seawall::Cancel.abandon(call),
+        }
+    }
+}
+
+/// The longest answer kept while a retry is waited for. Source: seawall-design (replay buffer).
+const ASIDE_BYTES: usize = 64 * 1024;
+/// The longest time to read it. Source: seawall-design.
+const ASIDE_TIME: Duration = Duration::from_millis(100);
+/// The most that is read of an answer nobody waits for.
+const DRAIN_BYTES: u64 = 256 * 1024;
+/// The longest time to read it.
+const DRAIN_TIME: Duration = Duration::from_secs(5);

@@ -1,0 +1,311 @@
+//! The request body on its way to the upstream, kept while it streams for a second attempt.
+//!
+//! The tee copies what passes until the body outgrows the replay buffer; from there on it only
+//! passes, the request cannot be sent again, and the call's clocks stand until its end (see
+//! [`seawall::CallShared`]). Nothing is read ahead: the caller's body is first polled when an
+//! admitted attempt is sending, so an upload that is refused never gets its `100 Continue`.
+//!
+//! Bounds: the replay buffer (64 KiB), the route's `max_body`, and an idle limit between frames.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use seawall::{CallShared, Clock};
+use tokio::time::{Sleep, sleep};
+
+/// A request body that attempts read one after the other.
+#[derive(Debug)]
+pub struct Upload {
+    state: Mutex<State>,
+    call: Arc<CallShared>,
+    clock: Clock,
+    limits: UploadLimits,
+    hint: SizeHint,
+}
+
+/// Bounds of an upload.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadLimits {
+    /// Bytes kept for a second attempt.
+    pub replay: usize,
+    /// Bytes in all; more breaks the upload.
+    pub max: Option<u64>,
+    /// The longest wait for the next frame.
+    pub idle: Duration,
+}
+
+#[derive(Debug)]
+struct State {
+    incoming: Option<Incoming>,
+    kept: Vec<Kept>,
+    kept_bytes: usize,
+    seen: u64,
+    outgrown: bool,
+    broken: Option<UploadError>,
+    /// Counts readers; only the latest reads on.
+    reader: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Kept {
+    Data(Bytes),
+    Trailers(HeaderMap),
+}
+
+/// Why an upload ended early. None of these says anything about the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UploadError {
+    /// The caller broke it off.
+    #[error("the request body broke off")]
+    Broken,
+    /// The caller sent nothing for the idle limit.
+    #[error("the request body stalled")]
+    Stalled,
+    /// It is larger than its route allows.
+    #[error("the request body is larger than its route allows")]
+    TooLarge,
+    /// A later attempt reads it now.
+    #[error("the request body is read by a later attempt")]
+    Superseded,
+}
+
+impl Upload {
+    /// Takes over `incoming`; `None` if there is no body.
+    #[must_use]
+    pub fn new(
+        incoming: Incoming,
+        call: Arc<CallShared>,
+        clock: Clock,
+        limits: UploadLimits,
+    ) -> Option<Arc<Self>> {
+        if incoming.is_end_stream() {
+            return None;
+        }
+        let hint = incoming.size_hint();
+        let state = State {
+            incoming: Some(incoming),
+            kept: Vec::new(),
+            kept_bytes: 0,
+            seen: 0,
+            outgrown: false,
+            broken: None,
+            reader: 0,
+        };
+        Some(Arc::new(Self { state: Mutex::new(state), call, clock, limits, hint }))
+    }
+
+    /// The body for the next attempt, from its first byte. Earlier readers get an error.
+    #[must_use]
+    pub fn read(self: &Arc<Self>) -> RequestBody {
+        let mut state = self.state.lock();
+        state.reader += 1;
+        RequestBody::Reading(Reader {
+            upload: Arc::clone(self),
+            number: state.reader,
+            position: 0,
+            sent: 0,
+            idle: None,
+        })
+    }
+
+    /// Why it ended early, if it did.
+    pub fn broken(&self) -> Option<UploadError> {
+        self.state.lock().broken
+    }
+
+    /// Bytes that came from the caller.
+    pub fn seen(&self) -> u64 {
+        self.state.lock().seen
+    }
+}
+
+impl State {
+    /// Reads on from the caller.
+    fn poll_incoming(
+        &mut self,
+        upload: &Upload,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        if let Some(error) = self.broken {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        match Pin::new(incoming).poll_frame(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => {
+                self.end(upload);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(_))) => {
+                Poll::Ready(Some(Err(self.break_off(UploadError::Broken))))
+            }
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(self.take_in(upload, frame))),
+        }
+    }
+
+    fn take_in(
+        &mut self,
+        upload: &Upload,
+        frame: Frame<Bytes>,
+    ) -> Result<Frame<Bytes>, UploadError> {
+        match frame.into_data() {
+            Ok(data) => {
+                self.seen = self.seen.saturating_add(data.len() as u64);
+                if upload.limits.max.is_some_and(|max| self.seen > max) {
+                    return Err(self.break_off(UploadError::TooLarge));
+                }
+                self.keep(upload, &data);
+                Ok(Frame::data(data))
+            }
+            Err(frame) => {
+                let trailers = frame.into_trailers().unwrap_or_default();
+                if !self.outgrown {
+                    self.kept.push(Kept::Trailers(trailers.clone()));
+                }
+                Ok(Frame::trailers(trailers))
+            }
+        }
+    }
+
+    /// Keeps a frame for a second attempt, or gives up keeping. A small frame is copied, so that
+    /// it does not pin the whole read buffer it is a slice of.
+    fn keep(&mut self, upload: &Upload, data: &Bytes) {
+        if self.outgrown {
+            return;
+        }
+        self.kept_bytes += data.len();
+        if self.kept_bytes > upload.limits.replay {
+            self.outgrown = true;
+            self.kept = Vec::new();
+            upload.call.outgrown();
+            return;
+        }
+        let kept =
+            if data.len() < COPY_BELOW { Bytes::copy_from_slice(data) } else { data.clone() };
+        self.kept.push(Kept::Data(kept));
+    }
+
+    fn end(&mut self, upload: &Upload) {
+        self.incoming = None;
+        if self.outgrown {
+            upload.call.upload_ended(upload.clock.now());
+        }
+    }
+
+    fn break_off(&mut self, error: UploadError) -> UploadError {
+        self.incoming = None;
+        self.broken = Some(error);
+        error
+    }
+}
+
+/// The body of one attempt.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// There is none.
+    Empty,
+    /// Read through the tee.
+    Reading(Reader),
+}
+
+/// One attempt's place in the upload.
+#[derive(Debug)]
+pub struct Reader {
+    upload: Arc<Upload>,
+    number: u32,
+    position: usize,
+    sent: u64,
+    /// Made when the caller first lets us wait.
+    idle: Option<Pin<Box<Sleep>>>,
+}
+
+impl Reader {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        let upload = Arc::clone(&self.upload);
+        let mut state = upload.state.lock();
+        if state.reader != self.number {
+            return Poll::Ready(Some(Err(UploadError::Superseded)));
+        }
+        if let Some(kept) = state.kept.get(self.position) {
+            self.position += 1;
+            return Poll::Ready(Some(Ok(match kept.clone() {
+                Kept::Data(data) => self.count(data),
+                Kept::Trailers(trailers) => Frame::trailers(trailers),
+            })));
+        }
+        match state.poll_incoming(&upload, cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.idle = None;
+                self.position = state.kept.len();
+                Poll::Ready(Some(Ok(match frame.into_data() {
+                    Ok(data) => self.count(data),
+                    Err(frame) => frame,
+                })))
+            }
+            Poll::Ready(other) => Poll::Ready(other),
+            Poll::Pending => {
+                let limit = upload.limits.idle;
+                let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(limit)));
+                match idle.as_mut().poll(cx) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(()) => {
+                        Poll::Ready(Some(Err(state.break_off(UploadError::Stalled))))
+                    }
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, data: Bytes) -> Frame<Bytes> {
+        self.sent += data.len() as u64;
+        Frame::data(data)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Reading(reader) => reader.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Reading(reader) => {
+                let state = reader.upload.state.lock();
+                state.incoming.is_none()
+                    && state.broken.is_none()
+                    && reader.position >= state.kept.len()
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Reading(reader) => match reader.upload.hint.exact() {
+                Some(length) => SizeHint::with_exact(length.saturating_sub(reader.sent)),
+                None => SizeHint::new(),
+            },
+        }
+    }
+}
+
+/// Frames below this are copied into the replay buffer. Source: seawall-design.
+const COPY_BELOW: usize = 4096;
