@@ -3,7 +3,7 @@
 mod demo;
 
 pub use demo::{
-    Answer, Arrival, Attempts, Behaviour, BodySeen, Call, Capacity, Client, Ending, Failure,
-    Figures, GatewayProcess, Journal, Latency, Ledger, Load, LoadOptions, PlainRetry, Protocol,
-    Spacing, Upstream, get,
+    ActFigures, Answer, Arrival, Attempts, Bar, Behaviour, BodySeen, Call, Capacity, Client,
+    Ending, Failure, Figures, GatewayProcess, Journal, Latency, Ledger, Load, LoadOptions,
+    PlainRetry, Protocol, SideFigures, Spacing, Upstream, Verdict, demo, get,
 };

@@ -44,6 +44,13 @@ impl LoadOptions {
     pub const fn new(rate: u32, patience: Duration) -> Self {
         Self { rate, spacing: Spacing::Even, patience, concurrency: 4096, retry: None }
     }
+
+    /// The same, with a caller that tries again.
+    #[must_use]
+    pub const fn retrying(mut self, retry: PlainRetry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
 }
 
 /// How calls are spaced.
@@ -86,6 +93,14 @@ struct Shared {
     idle: tokio::sync::Notify,
 }
 
+impl Shared {
+    /// Notes an ended call. The clock is read under the lock, so that the ledger is in order.
+    fn end(&self, due: Timestamp, end: Result<u16, Failure>) {
+        let mut ledger = self.ledger.lock();
+        ledger.push(Call { due, ended: self.clock.now(), end });
+    }
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
@@ -119,6 +134,12 @@ impl Load {
     #[must_use]
     pub fn within(&self, from: Timestamp, to: Timestamp) -> Figures {
         self.shared.ledger.lock().within(from, to)
+    }
+
+    /// Good answers that came in `from..to`.
+    #[must_use]
+    pub fn good_answers(&self, from: Timestamp, to: Timestamp) -> u64 {
+        self.shared.ledger.lock().good_answers(from, to)
     }
 
     /// Calls that are open now.
@@ -162,8 +183,7 @@ async fn schedule(shared: Arc<Shared>, begin: Timestamp) {
     for number in 0.. {
         tokio::time::sleep_until(shared.clock.instant(due)).await;
         if shared.open.load(Ordering::Relaxed) >= shared.options.concurrency {
-            let end = Err(Failure::Overflow);
-            shared.ledger.lock().push(Call { due, ended: shared.clock.now(), end });
+            shared.end(due, Err(Failure::Overflow));
         } else {
             shared.open.fetch_add(1, Ordering::AcqRel);
             tokio::spawn(call(Arc::clone(&shared), number, due));
@@ -185,7 +205,7 @@ async fn call(shared: Arc<Shared>, number: u64, due: Timestamp) {
                 .unwrap_or(Err(Failure::Left))
         }
     };
-    shared.ledger.lock().push(Call { due, ended: shared.clock.now(), end });
+    shared.end(due, end);
     if shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
         shared.idle.notify_waiters();
     }

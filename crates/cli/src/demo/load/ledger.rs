@@ -67,6 +67,14 @@ impl Ledger {
         figures
     }
 
+    /// Good answers that came in `from..to`, whenever their calls were due.
+    #[must_use]
+    pub fn good_answers(&self, from: Timestamp, to: Timestamp) -> u64 {
+        let begin = self.calls.partition_point(|call| call.ended < from);
+        let within = self.calls[begin..].iter().take_while(|call| call.ended < to);
+        within.map(|call| u64::from(call.is_good())).sum()
+    }
+
     /// How long after `from` success became, and until `to` stayed, at least 99 % in every window
     /// of one second (by the time calls were due, in steps of 100 ms). `None`: it did not.
     #[must_use]

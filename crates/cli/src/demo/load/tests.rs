@@ -1,6 +1,6 @@
 use super::client::H2_CONNECTIONS;
 use super::*;
-use crate::demo::upstream::{Behaviour, Ending, Upstream};
+use crate::demo::upstream::{Arrival, Behaviour, Ending, Upstream};
 
 #[tokio::test]
 async fn a_hanging_service_delays_no_call_and_every_caller_leaves_in_time() {
@@ -51,7 +51,7 @@ async fn the_plain_client_makes_three_numbered_attempts() {
     };
     let options =
         LoadOptions { retry: Some(retry), ..LoadOptions::new(100, Duration::from_secs(5)) };
-    let load = Load::start(clock, clock.now(), client, options, |_| get("/"));
+    let load = Load::start(clock, clock.now(), client, options, |n| get(&format!("/{n}")));
     while upstream.journal().len() < 30 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -60,6 +60,8 @@ async fn the_plain_client_makes_three_numbered_attempts() {
     let attempts = upstream.journal().attempts(Timestamp::ZERO, Timestamp::MAX);
     assert_eq!((attempts.first, attempts.all), (all.sent, 3 * all.sent));
     assert!((attempts.amplification() - 3.0).abs() < 1e-9);
+    let numbered = |arrival: &Arrival| u64::from(arrival.attempt.unwrap()) == arrival.nth;
+    assert!(upstream.journal().since(0).iter().all(numbered));
 }
 
 #[tokio::test]

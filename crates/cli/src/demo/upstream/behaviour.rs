@@ -32,10 +32,11 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Whether this is the first attempt of its call, as far as its sender says.
+    /// Whether this is the first attempt of its call, where every call has a path of its own
+    /// (a query is enough). What the attempt header says is not asked.
     #[must_use]
-    pub fn is_first(&self) -> bool {
-        self.attempt.unwrap_or(1) <= 1
+    pub const fn is_first(&self) -> bool {
+        self.nth == 1
     }
 }
 

@@ -36,7 +36,7 @@ struct Book {
 pub struct Attempts {
     /// All of them.
     pub all: u64,
-    /// Those marked as attempt 1, or not marked.
+    /// Calls among them, where every call has a path of its own.
     pub first: u64,
 }
 
@@ -220,4 +220,4 @@ fn number<N: std::str::FromStr>(fields: &HeaderMap, name: impl AsHeaderName) -> 
 /// About an hour at 300 requests/s.
 const ARRIVALS_MAX: usize = 1 << 20;
 /// Paths counted apart; those beyond always are the first of theirs.
-const PATHS_MAX: usize = 1 << 16;
+const PATHS_MAX: usize = 1 << 20;
