@@ -161,8 +161,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             tokio::task::yield_now().await;
             continue;
         };
-        let number = shared.journal.connected();
-        tokio::spawn(wire::serve(stream, number, Arc::clone(&shared)));
+        let (number, open) = shared.journal.connected();
+        let serving = wire::serve(stream, number, Arc::clone(&shared));
+        tokio::spawn(async move {
+            serving.await;
+            drop(open);
+        });
     }
 }
 

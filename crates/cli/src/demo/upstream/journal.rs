@@ -19,6 +19,7 @@ use super::behaviour::{Arrival, BodySeen};
 #[derive(Debug, Default)]
 pub struct Journal {
     book: Mutex<Book>,
+    open: AtomicUsize,
     in_flight: AtomicUsize,
     peak: AtomicUsize,
 }
@@ -93,6 +94,12 @@ impl Journal {
         self.book.lock().connections
     }
 
+    /// Connections that are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// Requests that have arrived and whose connection or stream is open, unanswered.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -110,11 +117,12 @@ impl Journal {
         self.peak.store(self.in_flight(), Ordering::Relaxed);
     }
 
-    /// Numbers a connection.
-    pub(super) fn connected(&self) -> u64 {
+    /// Numbers a connection, which is open for as long as the value lives.
+    pub(super) fn connected(self: &Arc<Self>) -> (u64, Open) {
         let mut book = self.book.lock();
         book.connections += 1;
-        book.connections
+        self.open.fetch_add(1, Ordering::Relaxed);
+        (book.connections, Open(Arc::clone(self)))
     }
 
     /// Notes a request; the number is its place in the journal. `now` is read inside, so that
@@ -196,6 +204,16 @@ impl Book {
             self.per_path.insert(path.to_owned(), 1);
         }
         1
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Open(Arc<Journal>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
