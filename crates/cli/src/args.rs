@@ -21,6 +21,9 @@ pub enum Command {
     /// Stand in front of a service and keep it useful while it fails.
     #[command(after_help = RUN_EXIT)]
     Run(RunArgs),
+    /// Show a storm, met by a plain client and through the gateway, with a verdict; 35 s.
+    #[command(after_help = DEMO_EXIT)]
+    Demo,
     /// Tell what is wrong with a configuration file, and what it amounts to.
     #[command(after_help = CHECK_EXIT)]
     Check(CheckArgs),
@@ -61,6 +64,8 @@ fn bind(text: &str) -> Result<SocketAddr, String> {
 
 const RUN_EXIT: &str = "SIGTERM drains and then exits with 0, or with 1 if anything had to be cut; \
                         a second one hastens. Exits with 2 if it could not run.";
+const DEMO_EXIT: &str = "Exits with 0 if the protected side met its bars, 1 if not, 2 if it could \
+                         not run.";
 const CHECK_EXIT: &str = "Exits with 0 if the file can be run, 1 if not, 2 if it cannot be read.";
 
 #[cfg(test)]

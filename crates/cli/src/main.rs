@@ -3,12 +3,12 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use seawall_cli::args::{Cli, Command, RunArgs};
 use seawall_cli::check::{Verdict, check};
-use seawall_cli::run;
 use seawall_cli::terminal::wants_colour;
+use seawall_cli::{demo, run};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -33,6 +33,10 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => serve(&args),
+        Command::Demo => {
+            let verdict = demo(std::env::current_exe().context("find this program")?)?;
+            Ok(if verdict.passed() { ExitCode::SUCCESS } else { FINDINGS.into() })
+        }
         Command::Check(args) => {
             let colour = wants_colour(&io::stderr());
             let verdict = check(&args, &mut io::stdout(), &mut io::stderr(), colour)?;
