@@ -14,9 +14,9 @@ pub use admin::{
 };
 pub use diagnostics::{Diagnostics, Level, Topic};
 pub use metrics::{
-    BreakerState, BreakerView, BulkheadView, CloseReason, Exposition, Format, IgnoredBecause,
-    IgnoredHeader, Metrics, PoolView, Refusal, RouteLabels, Shape, Snapshot, Source, Stage,
-    UpstreamLabels, UpstreamSnapshot,
+    BreakerView, BulkheadView, CloseReason, Exposition, Format, IgnoredBecause, IgnoredHeader,
+    Metrics, PoolView, Refusal, RouteLabels, Shape, Snapshot, Source, Stage, UpstreamLabels,
+    UpstreamSnapshot,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,
