@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use seawall_policy::Cause;
+use seawall_policy::{Cause, StopReason};
 
 use crate::lines::{self, LineWriter};
 use crate::metrics::Refusal;
@@ -111,8 +111,8 @@ pub struct AccessLine<'a> {
     pub redispatches: u32,
     /// The attempt number the caller stated.
     pub caller_attempt: Option<u32>,
-    /// Label of the reason why the call ended.
-    pub stop_reason: Option<&'static str>,
+    /// Why the call ended.
+    pub stop_reason: Option<StopReason>,
     /// What ended the last attempt.
     pub cause: Option<Cause>,
     /// Why nothing was sent; told in place of the cause.
@@ -211,7 +211,7 @@ impl AccessLine<'_> {
         object.number("attempts", Some(self.attempts));
         object.number("redispatches", Some(self.redispatches));
         object.number("caller_attempt", self.caller_attempt);
-        object.word("stop_reason", self.stop_reason);
+        object.word("stop_reason", self.stop_reason.map(StopReason::as_str));
         let cause = self.refusal.map(Refusal::as_str).or(self.cause.map(Cause::as_str));
         object.word("cause", cause);
         object.millis("queue_wait_ms", Some(self.queue_wait));
@@ -293,11 +293,11 @@ const fn cause_flag(cause: Cause) -> Option<&'static str> {
 }
 
 /// The flag of a stop reason that the cause does not tell already.
-fn stop_flag(reason: &str) -> Option<&'static str> {
+const fn stop_flag(reason: StopReason) -> Option<&'static str> {
     match reason {
-        "exhausted" => Some("URX"),
-        "budget" => Some("RB"),
-        "retries_off" => Some("RO"),
+        StopReason::Exhausted => Some("URX"),
+        StopReason::Budget => Some("RB"),
+        StopReason::RetriesOff => Some("RO"),
         _ => None,
     }
 }

@@ -22,7 +22,7 @@ mod window;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use seawall_policy::{Cause, Class, Timestamp};
+use seawall_policy::{BreakerState, Cause, Class, StopReason, Timestamp};
 
 use self::family::{Family, Kind, Origin, Row};
 use self::labels::Label;
@@ -32,9 +32,7 @@ use self::window::{Totals, Window};
 
 pub use self::collect::{Exposition, Format};
 pub use self::labels::{CloseReason, IgnoredBecause, IgnoredHeader, Refusal, Stage};
-pub use self::snapshot::{
-    BreakerState, BreakerView, BulkheadView, PoolView, Snapshot, Source, UpstreamSnapshot,
-};
+pub use self::snapshot::{BreakerView, BulkheadView, PoolView, Snapshot, Source, UpstreamSnapshot};
 
 /// What the labels of the configuration are. Names must differ from each other within a kind and
 /// must not begin with an underscore, which marks what has none.
@@ -46,8 +44,6 @@ pub struct Shape {
     pub upstreams: Vec<UpstreamLabels>,
     /// The listeners, by index: their addresses.
     pub listeners: Vec<String>,
-    /// The labels of all stop reasons, by index.
-    pub stop_reasons: Vec<&'static str>,
 }
 
 /// A route.
@@ -66,6 +62,17 @@ pub struct UpstreamLabels {
     pub upstream: String,
     /// Its endpoints, by index, as `host:port`.
     pub endpoints: Vec<String>,
+}
+
+impl Shape {
+    fn upstream_of(&self, route: usize) -> Option<&UpstreamLabels> {
+        self.upstreams.get(self.routes.get(route)?.upstream)
+    }
+
+    /// Endpoints of the upstream that has the most.
+    fn most_endpoints(&self) -> usize {
+        self.upstreams.iter().map(|upstream| upstream.endpoints.len()).max().unwrap_or(0)
+    }
 }
 
 /// All counters. An index that the [`Shape`] does not have counts nothing; `None` for a route
@@ -130,17 +137,9 @@ impl Metrics {
         self.add(Family::Redispatches, route);
     }
 
-    /// A retry was wanted that the budget could not pay for.
-    pub fn budget_exhausted(&self, upstream: usize) {
-        self.add(Family::BudgetExhausted, upstream);
-    }
-
-    /// A call has ended; `reason` is an index into [`Shape::stop_reasons`].
-    pub fn stopped(&self, route: usize, reason: usize) {
-        let reasons = self.shape.stop_reasons.len();
-        if reason < reasons {
-            self.add(Family::StopReasons, route * reasons + reason);
-        }
+    /// A call has ended.
+    pub fn stopped(&self, route: usize, reason: StopReason) {
+        self.add(Family::StopReasons, route * StopReason::ALL.len() + reason.index());
     }
 
     /// A call's deadline had passed, or could not be met, before anything was sent.
@@ -166,6 +165,17 @@ impl Metrics {
         self.add_pair(Family::Causes, upstream, Label::Cause, labels::cause(cause));
     }
 
+    /// The breaker of an endpoint for a route has changed; the endpoint is an index among those of
+    /// the route's upstream.
+    pub fn breaker_changed(&self, route: usize, endpoint: usize, to: BreakerState) {
+        let known = self.shape.upstream_of(route);
+        if known.is_some_and(|upstream| endpoint < upstream.endpoints.len()) {
+            let place = route * self.shape.most_endpoints() + endpoint;
+            let to = labels::breaker_state(to);
+            self.add_pair(Family::BreakerTransitions, place, Label::BreakerTo, to);
+        }
+    }
+
     /// A call waited for a connection.
     pub fn pool_wait(&self, upstream: usize, waited: Duration) {
         self.observe(Family::PoolWait, upstream, waited);
@@ -176,20 +186,9 @@ impl Metrics {
         self.observe(Family::BulkheadWait, upstream, waited);
     }
 
-    /// An attempt was given up while the upstream still works on it. To be followed by
-    /// [`Metrics::abandoned_ended`] when it gives its place back.
+    /// An attempt was given up while the upstream still works on it.
     pub fn abandoned(&self, route: usize) {
         self.add(Family::Abandoned, route);
-        if let Some(known) = self.shape.routes.get(route) {
-            self.add(Family::AbandonedInFlight, known.upstream);
-        }
-    }
-
-    /// An attempt that had been given up holds its place no longer.
-    pub fn abandoned_ended(&self, route: usize) {
-        if let Some(known) = self.shape.routes.get(route) {
-            self.sub(Family::AbandonedInFlight, known.upstream);
-        }
     }
 
     /// A request was answered here without sending anything.
@@ -312,28 +311,18 @@ impl Metrics {
         }
     }
 
-    /// The values of a series' labels: its number, read as digits of mixed base.
-    fn values(&self, row: &Row, series: usize) -> Vec<&str> {
+    /// The values of a series' labels: its number, read as digits of mixed base. Nothing for a
+    /// series that only fills the layout up.
+    fn values(&self, row: &Row, series: usize) -> Option<Vec<&str>> {
         let mut left = series;
-        let mut indices: Vec<_> = row
-            .labels
-            .iter()
-            .rev()
-            .map(|label| {
-                let count = label.count(&self.shape).max(1);
-                let index = left % count;
-                left /= count;
-                index
-            })
-            .collect();
-        indices.reverse();
-        let mut before = 0;
-        let of = |(label, index): (&Label, usize)| {
-            // A label that follows another has that one's index.
-            let index = if *label == Label::RouteUpstream { before } else { index };
-            before = index;
-            label.value(&self.shape, index)
-        };
+        let mut indices = vec![0; row.labels.len()];
+        for (label, index) in row.labels.iter().zip(&mut indices).rev() {
+            let count = label.count(&self.shape).max(1);
+            *index = left % count;
+            left /= count;
+        }
+        let route = indices.first().copied().unwrap_or(0);
+        let of = |(label, index): (&Label, usize)| label.value(&self.shape, index, route);
         row.labels.iter().zip(indices).map(of).collect()
     }
 }

@@ -5,12 +5,13 @@
 //!
 //! | kind | grammar | examples |
 //! |---|---|---|
-//! | duration | one to four of `h`, `m`, `s`, `ms`, larger first, each at most once, each with a whole number of one to five digits | `800ms`, `1h30m`, `0s` |
+//! | duration | `h`, `m`, `s`, `ms` after whole numbers, larger first, each unit once | `1h30m` |
 //! | size | a whole number and `B`, `KiB`, `MiB` or `GiB` | `64KiB` |
 //! | rate | a whole number, `/`, and `s`, `m` or `h` | `500/s` |
 //!
-//! No sign, no fraction, no space. Differs from gep-2257, whose pattern also takes a unit twice
-//! and a smaller unit first: both are more often a slip than a wish.
+//! A number of a duration has at most five digits. No sign, no fraction, no space. Differs from
+//! gep-2257, whose pattern also takes a unit twice and a smaller unit first: both are more often a
+//! slip than a wish.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;

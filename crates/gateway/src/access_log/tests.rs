@@ -25,7 +25,7 @@ const LINE: AccessLine<'static> = AccessLine {
     attempts: 1,
     redispatches: 0,
     caller_attempt: None,
-    stop_reason: Some("answered"),
+    stop_reason: Some(StopReason::Answered),
     cause: Some(Cause::Status(200)),
     refusal: None,
     queue_wait: Duration::ZERO,
@@ -96,7 +96,7 @@ fn a_full_line_reads_as_it_was_filled() {
         attempts: 2,
         redispatches: 1,
         caller_attempt: Some(3),
-        stop_reason: Some("exhausted"),
+        stop_reason: Some(StopReason::Exhausted),
         cause: Some(Cause::ConnectRefused),
         queue_wait: Duration::from_micros(1_005),
         execution: Duration::from_millis(20),
@@ -165,11 +165,14 @@ fn flags_tell_what_went_wrong_and_nothing_on_success() {
     let check = |line: AccessLine<'_>| field(&line, "response_flags");
     assert_eq!(check(LINE), "");
     let upstream_503 = Cause::Status(503);
-    for (stop_reason, flag) in
-        [("exhausted", "URX"), ("budget", "RB"), ("retries_off", "RO"), ("not_retryable", "")]
-    {
+    for (stop_reason, flag) in [
+        (StopReason::Exhausted, "URX"),
+        (StopReason::Budget, "RB"),
+        (StopReason::RetriesOff, "RO"),
+        (StopReason::NotRetryable, ""),
+    ] {
         let line = AccessLine { cause: Some(upstream_503), stop_reason: Some(stop_reason), ..LINE };
-        assert_eq!(check(line), flag, "{stop_reason}");
+        assert_eq!(check(line), flag, "{stop_reason:?}");
     }
     for (cause, flag) in [
         (Cause::Dns, "DF"),
@@ -296,7 +299,7 @@ fn the_page_lists_exactly_the_completions_and_flags() {
         .into_iter()
         .filter_map(cause_flag)
         .chain(refusals.into_iter().filter_map(refusal_flag))
-        .chain(["exhausted", "budget", "retries_off"].into_iter().filter_map(stop_flag))
+        .chain(StopReason::ALL.into_iter().filter_map(stop_flag))
         .chain(["FB"])
         .collect();
     let listed: BTreeSet<_> = listed("Response flags").into_iter().collect();

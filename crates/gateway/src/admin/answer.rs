@@ -372,10 +372,20 @@ const SHOWN_CHARS: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    #[test]
-    fn only_a_loopback_peer_may_change_anything() {
+    use seawall::Clock;
+
+    use super::super::tests::Backend;
+    use super::*;
+    use crate::diagnostics::Diagnostics;
+
+    #[tokio::test]
+    async fn only_a_loopback_peer_may_switch_retries() {
+        let backend = Arc::new(Backend::new());
+        let clock = Clock::new();
+        let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+        let desk = Desk { backend: backend.clone(), diagnostics, clock };
         for (peer, may) in [
             ("127.0.0.1:5", true),
             ("[::1]:5", true),
@@ -384,7 +394,10 @@ mod tests {
             ("[2001:db8::1]:5", false),
         ] {
             let ends = Ends { peer: peer.parse().unwrap(), local: "127.0.0.1:1".parse().unwrap() };
-            assert_eq!(check_peer(ends).is_ok(), may, "{peer}");
+            let query = Query::parse("state=off&ttl=1m", Known::SetRetries.parameters()).unwrap();
+            let status = set_retries(&desk, ends, &query).map_err(|refused| refused.status);
+            assert_eq!(status.err(), (!may).then_some(StatusCode::FORBIDDEN), "{peer}");
+            assert_eq!(backend.changes.lock().drain(..).count(), usize::from(may), "{peer}");
         }
     }
 

@@ -82,7 +82,6 @@ mod tests {
             route: route.to_owned(),
             state,
             probes_in_ms,
-            ..Default::default()
         };
         let bridge = UpstreamView {
             name: "bridge".to_owned(),

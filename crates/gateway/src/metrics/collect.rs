@@ -12,10 +12,11 @@ use seawall::Clock;
 use seawall_policy::Timestamp;
 
 use super::family::{Family, Kind, Origin, Row};
-use super::labels::{BREAKER_STATES, POOL_STATES};
+use super::labels::{POOL_STATES, breaker_state};
 use super::process::Process;
-use super::snapshot::{PoolView, UpstreamSnapshot};
+use super::snapshot::{BreakerView, PoolView, UpstreamSnapshot};
 use super::table::TABLE;
+use super::window::real;
 use super::{BOUNDS, Metrics, Snapshot, Source};
 
 /// The text a scrape gets.
@@ -146,7 +147,7 @@ impl<'a> Scrape<'a> {
     fn own(&self, row: &Row, family: &mut MetricEncoder<'_>) -> fmt::Result {
         let metrics = &self.exposed.metrics;
         for series in 0..metrics.series(row.family) {
-            let values = metrics.values(row, series);
+            let Some(values) = metrics.values(row, series) else { continue };
             match row.kind {
                 Kind::Histogram => {
                     let histogram = metrics.histogram(row.family, series);
@@ -181,7 +182,7 @@ impl<'a> Scrape<'a> {
     fn given(&self, family: Family) -> Vec<(Values<'a>, Number)> {
         let snapshot = self.snapshot;
         match family {
-            Family::BreakerState | Family::BreakerTransitions => self.breakers(family),
+            Family::BreakerState => self.breakers(),
             Family::PoolConnections => self.pool_connections(),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
             Family::Draining => one(snapshot.draining.into()),
@@ -200,7 +201,8 @@ impl<'a> Scrape<'a> {
                 Family::RetryRatio => {
                     Number::Real(self.exposed.metrics.retry_ratio(self.now, index))
                 }
-                Family::BudgetBalance => Number::Real(upstream.budget_balance?),
+                Family::BudgetBalance => Number::Real(real(upstream.budget_millitokens?) / 1e3),
+                Family::BudgetExhausted => Number::Whole(upstream.budget_exhausted),
                 Family::RetriesOff => upstream.retries_off.into(),
                 Family::PoolWaiting => Number::Whole(upstream.pool.waiting),
                 Family::PoolConnects => Number::Whole(upstream.pool.connects),
@@ -209,6 +211,7 @@ impl<'a> Scrape<'a> {
                 Family::BulkheadInFlight => Number::Whole(upstream.bulkhead.in_flight),
                 Family::BulkheadLimit => Number::Whole(upstream.bulkhead.limit),
                 Family::BulkheadWaiting => Number::Whole(upstream.bulkhead.waiting),
+                Family::AbandonedInFlight => Number::Whole(upstream.bulkhead.abandoned),
                 Family::StreamsInFlight => Number::Whole(upstream.bulkhead.streams),
                 _ => return None,
             };
@@ -229,29 +232,22 @@ impl<'a> Scrape<'a> {
         samples
     }
 
-    fn breakers(&self, family: Family) -> Vec<(Values<'a>, Number)> {
+    fn breakers(&self) -> Vec<(Values<'a>, Number)> {
         let shape = &self.exposed.metrics.shape;
-        let mut samples = Vec::new();
-        for (index, upstream) in self.snapshot.upstreams.iter().enumerate() {
-            for breaker in &upstream.breakers {
-                let (Some(own), Some(route)) =
-                    (shape.upstreams.get(index), shape.routes.get(breaker.route))
-                else {
-                    continue;
-                };
-                let Some(endpoint) = own.endpoints.get(breaker.endpoint) else { continue };
-                let labels = [own.upstream.as_str(), route.route.as_str(), endpoint.as_str()];
-                if family == Family::BreakerState {
-                    samples.push((labels.to_vec(), Number::Whole(breaker.state as u64)));
-                    continue;
-                }
-                for (to, count) in BREAKER_STATES.iter().zip(breaker.transitions) {
-                    let values = labels.iter().chain([to]).copied().collect();
-                    samples.push((values, Number::Whole(count)));
-                }
-            }
-        }
-        samples
+        let each = |breaker: &BreakerView| {
+            let route = shape.routes.get(breaker.route)?;
+            let upstream = shape.upstreams.get(route.upstream)?;
+            let endpoint = upstream.endpoints.get(breaker.endpoint)?;
+            let values = [&route.route, &upstream.upstream, endpoint];
+            let state = u64::try_from(breaker_state(breaker.state)).ok()?;
+            Some((values.map(String::as_str).to_vec(), Number::Whole(state)))
+        };
+        self.snapshot
+            .upstreams
+            .iter()
+            .flat_map(|upstream| &upstream.breakers)
+            .filter_map(each)
+            .collect()
     }
 
     fn upstream(&self, index: usize) -> Option<&'a str> {

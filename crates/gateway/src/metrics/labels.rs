@@ -1,6 +1,6 @@
 //! The labels of the metrics and the values they can take.
 
-use seawall_policy::{Cause, Class};
+use seawall_policy::{BreakerState, Cause, Class, StopReason};
 
 use super::Shape;
 
@@ -73,27 +73,27 @@ impl Label {
             Self::Route => shape.routes.len() + 1,
             Self::Upstream => shape.upstreams.len(),
             Self::Listener => shape.listeners.len(),
-            Self::StopReason => shape.stop_reasons.len(),
-            Self::RouteUpstream | Self::Endpoint | Self::Version => 1,
+            Self::StopReason => StopReason::ALL.len(),
+            Self::Endpoint => shape.most_endpoints(),
+            Self::RouteUpstream | Self::Version => 1,
             _ => self.fixed().len(),
         }
     }
 
-    /// The value at `index`; for [`Label::RouteUpstream`] the index is the route's.
-    pub(super) fn value(self, shape: &Shape, index: usize) -> &str {
-        let known = match self {
-            Self::Route => shape.routes.get(index).map(|route| route.route.as_str()),
-            Self::RouteUpstream => shape
-                .routes
-                .get(index)
-                .and_then(|route| shape.upstreams.get(route.upstream))
-                .map(|upstream| upstream.upstream.as_str()),
-            Self::Upstream => shape.upstreams.get(index).map(|upstream| upstream.upstream.as_str()),
+    /// The value at `index` in a series of `route`, which only [`Label::RouteUpstream`] and
+    /// [`Label::Endpoint`] look at. Nothing where that route has no such endpoint.
+    pub(super) fn value(self, shape: &Shape, index: usize, route: usize) -> Option<&str> {
+        match self {
+            Self::Route => Some(shape.routes.get(index).map_or(NO_ROUTE, |known| &known.route)),
+            Self::RouteUpstream => {
+                Some(shape.upstream_of(route).map_or(NO_ROUTE, |known| &known.upstream))
+            }
+            Self::Endpoint => shape.upstream_of(route)?.endpoints.get(index).map(String::as_str),
+            Self::Upstream => shape.upstreams.get(index).map(|known| known.upstream.as_str()),
             Self::Listener => shape.listeners.get(index).map(String::as_str),
-            Self::StopReason => shape.stop_reasons.get(index).copied(),
+            Self::StopReason => StopReason::ALL.get(index).map(|reason| reason.as_str()),
             _ => self.fixed().get(index).copied(),
-        };
-        known.unwrap_or(NO_ROUTE)
+        }
     }
 }
 
@@ -112,6 +112,15 @@ pub(super) const fn caller_attempt(attempt: u32) -> usize {
         2 => 1,
         3 => 2,
         _ => 3,
+    }
+}
+
+/// The place of a breaker's state among [`BREAKER_STATES`], and the value of its gauge.
+pub(super) const fn breaker_state(state: BreakerState) -> usize {
+    match state {
+        BreakerState::Closed => 0,
+        BreakerState::HalfOpen => 1,
+        BreakerState::Open => 2,
     }
 }
 
@@ -354,7 +363,7 @@ const CAUSES: &[&str] = &[
     "deadline_passed",
     "streams_full",
 ];
-/// In the order of the gauge's values.
+/// In the order of [`breaker_state`].
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
 /// In the order of [`super::PoolView`]'s fields.
 pub(super) const POOL_STATES: &[&str] = &["idle", "busy", "connecting"];
@@ -403,6 +412,16 @@ mod tests {
             Cause::StreamsFull,
         ] {
             assert_eq!(CAUSES[cause(known)], known.as_str());
+        }
+    }
+
+    #[test]
+    fn the_gauge_of_a_breaker_rises_with_what_it_rejects() {
+        for (state, value) in
+            [(BreakerState::Closed, 0), (BreakerState::HalfOpen, 1), (BreakerState::Open, 2)]
+        {
+            assert_eq!(breaker_state(state), value);
+            assert_eq!(BREAKER_STATES[value], state.as_str());
         }
     }
 

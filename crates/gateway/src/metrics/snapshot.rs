@@ -1,5 +1,7 @@
 //! What the metrics are told at a scrape about state that others keep.
 
+use seawall_policy::BreakerState;
+
 /// Whoever keeps that state.
 pub trait Source: Send + Sync + std::fmt::Debug + 'static {
     /// Fills `snapshot`, whose upstreams are in the order given to
@@ -8,7 +10,7 @@ pub trait Source: Send + Sync + std::fmt::Debug + 'static {
 }
 
 /// State at one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Whether the process is going away.
     pub draining: bool,
@@ -19,12 +21,14 @@ pub struct Snapshot {
 }
 
 /// State of one upstream.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamSnapshot {
     /// Whether an operator switched its retries off.
     pub retries_off: bool,
-    /// Balance of its retry budget in tokens; nothing where the budget is off.
-    pub budget_balance: Option<f64>,
+    /// Balance of its retry budget in thousandths of a token; nothing where the budget is off.
+    pub budget_millitokens: Option<u64>,
+    /// Retries not made because the budget was empty, since the start.
+    pub budget_exhausted: u64,
     /// Its breakers; empty where they are off.
     pub breakers: Vec<BreakerView>,
     /// Its connections.
@@ -42,27 +46,6 @@ pub struct BreakerView {
     pub endpoint: usize,
     /// Its state.
     pub state: BreakerState,
-    /// Changes into closed, half-open and open since the start.
-    pub transitions: [u64; 3],
-}
-
-/// The state of a breaker, as the gauge shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerState {
-    /// Traffic flows: 0.
-    Closed,
-    /// Probes only: 1.
-    HalfOpen,
-    /// Traffic is rejected: 2.
-    Open,
-}
-
-impl BreakerState {
-    /// The label used in metrics, logs and on the admin port.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        super::labels::BREAKER_STATES[self as usize]
-    }
 }
 
 /// The connections of an upstream.
@@ -93,6 +76,8 @@ pub struct BulkheadView {
     pub limit: u64,
     /// Calls that wait for a place.
     pub waiting: u64,
+    /// Calls in flight that lost their caller.
+    pub abandoned: u64,
     /// Long-lived streams, which are counted apart.
     pub streams: u64,
 }

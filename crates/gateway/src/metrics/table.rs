@@ -66,7 +66,7 @@ pub(super) const TABLE: &[Row] = &[
     Row::new(
         Family::BudgetExhausted,
         "seawall_retry_budget_exhausted",
-        OWN_COUNTER,
+        COUNTER,
         UPSTREAM,
         "Retries that were wanted and not sent because the budget was empty",
     ),
@@ -124,14 +124,14 @@ pub(super) const TABLE: &[Row] = &[
         Family::BreakerState,
         "seawall_breaker_state",
         GAUGE,
-        &[Label::Upstream, Label::Route, Label::Endpoint],
+        &[Label::Route, Label::RouteUpstream, Label::Endpoint],
         "0 closed (traffic flows), 1 half-open (probes only), 2 open (traffic is rejected)",
     ),
     Row::new(
         Family::BreakerTransitions,
         "seawall_breaker_transitions",
-        COUNTER,
-        &[Label::Upstream, Label::Route, Label::Endpoint, Label::BreakerTo],
+        OWN_COUNTER,
+        &[Label::Route, Label::RouteUpstream, Label::Endpoint, Label::BreakerTo],
         "Changes of a breaker into each state",
     ),
     Row::new(
@@ -223,7 +223,7 @@ pub(super) const TABLE: &[Row] = &[
     Row::new(
         Family::AbandonedInFlight,
         "seawall_abandoned_in_flight",
-        OWN_GAUGE,
+        GAUGE,
         UPSTREAM,
         "Such attempts that still hold a place",
     ),

@@ -49,7 +49,6 @@ fn shape() -> Shape {
             upstream("cache", &["localhost:6379"]),
         ],
         listeners: vec!["127.0.0.1:8080".to_owned()],
-        stop_reasons: vec!["answered", "exhausted", "budget"],
     }
 }
 
@@ -62,13 +61,9 @@ impl Source for Given {
         snapshot.access_log_dropped = 41;
         let bridge = &mut snapshot.upstreams[0];
         bridge.retries_off = true;
-        bridge.budget_balance = Some(9.5);
-        bridge.breakers = vec![BreakerView {
-            route: 1,
-            endpoint: 1,
-            state: BreakerState::Open,
-            transitions: [1, 2, 3],
-        }];
+        bridge.budget_millitokens = Some(9_500);
+        bridge.budget_exhausted = 12;
+        bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
         bridge.pool = PoolView {
             idle: 1,
             busy: 2,
@@ -78,7 +73,8 @@ impl Source for Given {
             connect_errors: 6,
             reused: 7,
         };
-        bridge.bulkhead = BulkheadView { in_flight: 8, limit: 1024, waiting: 9, streams: 10 };
+        bridge.bulkhead =
+            BulkheadView { in_flight: 8, limit: 1024, waiting: 9, abandoned: 11, streams: 10 };
     }
 }
 
@@ -122,8 +118,8 @@ fn calls_count_under_their_route_and_its_upstream() {
             metrics.first_attempt(0);
             metrics.retry(1);
             metrics.redispatch(2);
-            metrics.stopped(0, 2);
-            metrics.budget_exhausted(1);
+            metrics.stopped(0, StopReason::Budget);
+            metrics.stopped(1, StopReason::CallerLeft);
             metrics.deadline_before_send(1);
             metrics.degraded(1);
         },
@@ -132,7 +128,7 @@ fn calls_count_under_their_route_and_its_upstream() {
             (r#"seawall_retries_total{route="quotes",upstream="bridge"}"#, "1"),
             (r#"seawall_redispatches_total{route="we\"ird\\\n",upstream="cache"}"#, "1"),
             (r#"seawall_stop_reasons_total{route="orders",reason="budget"}"#, "1"),
-            (r#"seawall_retry_budget_exhausted_total{upstream="cache"}"#, "1"),
+            (r#"seawall_stop_reasons_total{route="quotes",reason="caller_left"}"#, "1"),
             (r#"seawall_deadline_exceeded_before_send_total{route="quotes"}"#, "1"),
             (r#"seawall_degraded_total{route="quotes"}"#, "1"),
         ],
@@ -179,6 +175,50 @@ fn attempts_count_by_class_and_by_cause() {
 }
 
 #[test]
+fn changes_of_a_breaker_count_under_its_route_and_endpoint() {
+    check(
+        |metrics| {
+            metrics.breaker_changed(1, 1, BreakerState::Open);
+            metrics.breaker_changed(1, 1, BreakerState::HalfOpen);
+            metrics.breaker_changed(1, 1, BreakerState::Open);
+            metrics.breaker_changed(2, 0, BreakerState::Closed);
+        },
+        &[
+            (
+                concat!(
+                    r#"seawall_breaker_transitions_total{route="quotes",upstream="bridge","#,
+                    r#"endpoint="127.0.0.1:9002",to="open"}"#
+                ),
+                "2",
+            ),
+            (
+                concat!(
+                    r#"seawall_breaker_transitions_total{route="quotes",upstream="bridge","#,
+                    r#"endpoint="127.0.0.1:9002",to="half_open"}"#
+                ),
+                "1",
+            ),
+            (
+                concat!(
+                    r#"seawall_breaker_transitions_total{route="we\"ird\\\n",upstream="cache","#,
+                    r#"endpoint="localhost:6379",to="closed"}"#
+                ),
+                "1",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn only_endpoints_that_exist_have_a_series() {
+    let metrics = Arc::new(Metrics::new(shape()));
+    let name = "seawall_breaker_transitions_total{";
+    let samples = samples(&metrics, Format::OpenMetrics);
+    let own = samples.keys().filter(|series| series.starts_with(name)).count();
+    assert_eq!(own, 3 * (2 + 2 + 1), "states, and the endpoints of each route");
+}
+
+#[test]
 fn what_callers_send_counts_under_fixed_names_only() {
     check(
         |metrics| {
@@ -197,14 +237,13 @@ fn what_callers_send_counts_under_fixed_names_only() {
 }
 
 #[test]
-fn connections_and_abandoned_attempts_rise_and_fall() {
+fn connections_rise_and_fall_and_abandoned_attempts_only_rise() {
     check(
         |metrics| {
             (0..3).for_each(|_| metrics.connection_opened(0));
             metrics.connection_closed(0, CloseReason::Abandoned);
             metrics.abandoned(0);
             metrics.abandoned(1);
-            metrics.abandoned_ended(1);
         },
         &[
             (r#"seawall_downstream_connections{listener="127.0.0.1:8080"}"#, "2"),
@@ -218,7 +257,6 @@ fn connections_and_abandoned_attempts_rise_and_fall() {
             ),
             (r#"seawall_abandoned_total{route="orders"}"#, "1"),
             (r#"seawall_abandoned_total{route="quotes"}"#, "1"),
-            (r#"seawall_abandoned_in_flight{upstream="bridge"}"#, "1"),
         ],
     );
 }
@@ -267,7 +305,7 @@ fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_exceed() {
 fn what_others_keep_is_asked_for_at_the_scrape() {
     let metrics = Arc::new(Metrics::new(shape()));
     let samples = samples(&metrics, Format::OpenMetrics);
-    let breaker = r#"upstream="bridge",route="quotes",endpoint="127.0.0.1:9002""#;
+    let breaker = r#"route="quotes",upstream="bridge",endpoint="127.0.0.1:9002""#;
     for (series, value) in [
         ("seawall_draining".to_owned(), "1"),
         ("seawall_access_log_dropped_total".to_owned(), "41"),
@@ -275,8 +313,8 @@ fn what_others_keep_is_asked_for_at_the_scrape() {
         (r#"seawall_retries_off{upstream="cache"}"#.to_owned(), "0"),
         (r#"seawall_retry_budget_balance_tokens{upstream="bridge"}"#.to_owned(), "9.5"),
         (format!("seawall_breaker_state{{{breaker}}}"), "2"),
-        (format!(r#"seawall_breaker_transitions_total{{{breaker},to="half_open"}}"#), "2"),
-        (format!(r#"seawall_breaker_transitions_total{{{breaker},to="open"}}"#), "3"),
+        (r#"seawall_retry_budget_exhausted_total{upstream="bridge"}"#.to_owned(), "12"),
+        (r#"seawall_abandoned_in_flight{upstream="bridge"}"#.to_owned(), "11"),
         (r#"seawall_pool_connections{upstream="bridge",state="connecting"}"#.to_owned(), "3"),
         (r#"seawall_pool_waiting{upstream="bridge"}"#.to_owned(), "4"),
         (r#"seawall_pool_connects_total{upstream="bridge"}"#.to_owned(), "5"),
@@ -312,11 +350,12 @@ fn an_index_that_does_not_exist_counts_nothing() {
         |metrics| {
             metrics.request(Some(99), 200);
             metrics.first_attempt(99);
-            metrics.stopped(0, 99);
-            metrics.stopped(99, 0);
+            metrics.stopped(99, StopReason::Answered);
+            metrics.breaker_changed(0, 2, BreakerState::Open);
+            metrics.breaker_changed(2, 1, BreakerState::Open);
+            metrics.breaker_changed(3, 0, BreakerState::Open);
             metrics.outcome(99, Class::Success, Cause::Answered);
             metrics.abandoned(99);
-            metrics.abandoned_ended(99);
             metrics.connection_closed(99, CloseReason::Peer);
             metrics.stage(Some(99), Stage::Total, Duration::MAX);
         },
@@ -455,7 +494,7 @@ fn page() -> String {
                 ([], Label::Endpoint) => "`host:port` as configured".to_owned(),
                 ([], Label::Listener) => "the address it is bound to".to_owned(),
                 ([], Label::StopReason) => {
-                    "why a call ended, as `stop_reason` of the access log".to_owned()
+                    StopReason::ALL.map(|reason| format!("`{}`", reason.as_str())).join(" ")
                 }
                 ([], _) => "the version of the program".to_owned(),
                 (fixed, _) => {

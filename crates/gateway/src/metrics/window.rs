@@ -52,8 +52,9 @@ fn is_past(now: Timestamp, at: Timestamp) -> bool {
     now.since(at) >= LENGTH
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of ten seconds stay far below 2^53")]
-fn real(count: u64) -> f64 {
+/// A count as a float; exact below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "what is shown so stays far below 2^53")]
+pub(super) fn real(count: u64) -> f64 {
     count as f64
 }
 
