@@ -1,6 +1,6 @@
 //! The binary, as a shell sees it.
-
 #![expect(clippy::unwrap_used, reason = "a helper of tests may fail them")]
+
 use std::process::{Command, Output};
 
 fn seawall(args: &[&str]) -> Output {
