@@ -235,7 +235,8 @@ upstreams: {a: {endpoints: ['http://h:1']}}
     ),
     (
         "a variable that tries to add structure",
-        "version: 1\nupstreams:\n  a:\n    endpoints: [http://h:1]\n    timeouts:\n      total: ${TRICK}\n",
+        "version: 1\nupstreams:\n  a:\n    endpoints: [http://h:1]\n    timeouts:\n\
+         \x20     total: ${TRICK}\n",
     ),
     (
         "the caret below wide text",
