@@ -1,0 +1,316 @@
+//! The pool: checkouts, leases, and the one lock.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use parking_lot::Mutex;
+use seawall::Clock;
+use seawall_policy::Timestamp;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+
+use super::body::{Exchange, UpstreamBody};
+use super::conn::{Conn, ConnFacts, Fate, Line, Watcher};
+use super::connect::{self, ConnectError, Target};
+use super::error::{CheckoutError, SendError};
+use super::resolve::Resolver;
+use super::settings::PoolSettings;
+use super::state::{Answer, Expiry, Follow, State, Step};
+use super::stats::PoolStats;
+use super::upload::{RequestBody, Upload};
+
+/// The connections to the endpoints of one upstream. Clones share them; when the last clone and
+/// the last lease are gone, idle connections close.
+pub struct Pool<B: RequestBody> {
+    shared: Arc<Shared<B>>,
+}
+
+/// A connection, or a stream of one, for one exchange. Dropped unsent it goes back.
+#[must_use]
+pub struct Lease<B: RequestBody> {
+    pool: Arc<Shared<B>>,
+    conn: Option<Arc<Conn<B>>>,
+    reused: bool,
+}
+
+impl<B: RequestBody> Pool<B> {
+    /// A pool for `endpoints` (host and port each), which connects when it is asked to.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime: the pool's dials run on the one it was made on.
+    #[must_use]
+    pub fn new(
+        settings: PoolSettings,
+        endpoints: Vec<(String, u16)>,
+        resolver: Resolver,
+        clock: Clock,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(&settings, endpoints.len())),
+            targets: endpoints.into_iter().map(|(host, port)| Target::new(host, port)).collect(),
+            settings,
+            resolver,
+            clock,
+            runtime: Handle::current(),
+        });
+        shared.runtime.spawn(sweep(Arc::downgrade(&shared), settings.sweep_interval()));
+        Self { shared }
+    }
+
+    /// A connection to the endpoint of this number. Waits up to `wait` for one to become free;
+    /// once a dial is on its way for it, for as long as the dial takes (the connect timeout at
+    /// most). Dropping the future leaves the queue.
+    ///
+    /// # Errors
+    ///
+    /// See [`CheckoutError::cause`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no endpoint of this number.
+    pub async fn checkout(
+        &self,
+        endpoint: usize,
+        wait: Duration,
+    ) -> Result<Lease<B>, CheckoutError> {
+        let pool = &self.shared;
+        let now = pool.clock.now();
+        let step = pool.with(|state, follow| state.acquire(pool, endpoint, now, wait, follow));
+        let mut waiting = match step {
+            Step::Ready(lease) => return Ok(lease),
+            Step::Full => return Err(CheckoutError::QueueFull),
+            Step::Wait { ticket, answer } => Waiting { pool, endpoint, ticket, answer },
+        };
+        let mut deadline = now.after(wait);
+        loop {
+            let elapsed = match timeout_at(pool.clock.instant(deadline), &mut waiting.answer).await
+            {
+                Ok(answer) => return answer.unwrap_or(Err(CheckoutError::Timeout)),
+                Err(elapsed) => elapsed,
+            };
+            let _: tokio::time::error::Elapsed = elapsed;
+            match pool.with(|state, _| state.expire(endpoint, waiting.ticket)) {
+                Expiry::Covered => deadline = pool.clock.now().after(RECHECK),
+                Expiry::Removed => return Err(CheckoutError::Timeout),
+                // The answer was sent under the lock, so it is there.
+                Expiry::Answered => deadline = Timestamp::MAX,
+            }
+        }
+    }
+
+    /// What the pool holds and has done.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let now = self.shared.clock.now();
+        self.shared.with(|state, _| state.stats(&self.shared.settings, now))
+    }
+}
+
+impl<B: RequestBody> Lease<B> {
+    pub(super) fn new(pool: &Arc<Shared<B>>, conn: Arc<Conn<B>>, reused: bool) -> Self {
+        Self { pool: Arc::clone(pool), conn: Some(conn), reused }
+    }
+
+    /// Takes the connection out, so that dropping the lease gives nothing back.
+    pub(super) fn into_conn(mut self) -> Arc<Conn<B>> {
+        match self.conn.take() {
+            Some(conn) => conn,
+            None => unreachable!("a lease holds its connection until it is used up"),
+        }
+    }
+
+    /// Whether the connection has served before.
+    #[must_use]
+    pub const fn is_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// Sends the request, once, and waits for the response head. On HTTP/1.1 the request carries
+    /// `Host` and an origin-form target, on HTTP/2 scheme and authority.
+    ///
+    /// Dropping the future closes the HTTP/1.1 connection or resets the HTTP/2 stream. A `101`
+    /// takes its connection out of the pool.
+    ///
+    /// # Errors
+    ///
+    /// See [`SendError`].
+    pub async fn send(self, request: Request<B>) -> Result<Response<UpstreamBody>, SendError<B>> {
+        let conn = self.into_conn();
+        conn.facts.count_message();
+        let mut exchange = Exchange::new(Arc::clone(&conn) as _);
+        let (parts, body) = request.into_parts();
+        let answer = match &conn.line {
+            Line::Http1 { sender, .. } => {
+                let request = Request::from_parts(parts, Upload::plain(body));
+                let Some(sent) = sender.lock().as_mut().map(|h1| h1.try_send_request(request))
+                else {
+                    unreachable!("a leased connection has its sender");
+                };
+                sent.await
+            }
+            Line::Http2 { sender } => {
+                let (body, cut) = Upload::cuttable(body);
+                exchange.cut = cut;
+                sender.clone().try_send_request(Request::from_parts(parts, body)).await
+            }
+        };
+        match answer {
+            Ok(response) => Ok(exchange.answered(response)),
+            Err(error) => {
+                exchange.failed();
+                Err(SendError::new(error, &conn.facts))
+            }
+        }
+    }
+}
+
+impl<B: RequestBody> Drop for Lease<B> {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            match &conn.line {
+                Line::Http1 { .. } => self.pool.give_back(conn),
+                Line::Http2 { .. } => self.pool.end_stream(&conn.facts),
+            }
+        }
+    }
+}
+
+impl Exchange {
+    /// A tunnel takes its connection along; anything else carries the exchange in its body.
+    fn answered(self, response: Response<hyper::body::Incoming>) -> Response<UpstreamBody> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.leave_pool();
+            return response.map(|body| UpstreamBody::new(body, None));
+        }
+        response.map(|body| UpstreamBody::new(body, Some(self)))
+    }
+}
+
+impl<B: RequestBody> Clone for Pool<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<B: RequestBody> fmt::Debug for Pool<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("settings", &self.shared.settings).finish_non_exhaustive()
+    }
+}
+
+impl<B: RequestBody> fmt::Debug for Lease<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("conn", &self.conn).finish_non_exhaustive()
+    }
+}
+
+/// A place in the queue; leaves it when dropped. An answer that has arrived meanwhile is a lease
+/// whose own drop passes it on.
+struct Waiting<'a, B: RequestBody> {
+    pool: &'a Arc<Shared<B>>,
+    endpoint: usize,
+    ticket: u64,
+    answer: oneshot::Receiver<Answer<B>>,
+}
+
+impl<B: RequestBody> Drop for Waiting<'_, B> {
+    fn drop(&mut self) {
+        self.pool.with(|state, _| state.forget(self.endpoint, self.ticket));
+    }
+}
+
+/// What the clones of a pool and its connections share.
+pub(super) struct Shared<B: RequestBody> {
+    pub(super) settings: PoolSettings,
+    pub(super) runtime: Handle,
+    pub(super) clock: Clock,
+    resolver: Resolver,
+    targets: Vec<Target>,
+    state: Mutex<State<B>>,
+}
+
+impl<B: RequestBody> Shared<B> {
+    /// Works on the books under the lock, then does outside it what they ask for.
+    fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut State<B>, &mut Follow<B>) -> T) -> T {
+        let mut follow = Follow::default();
+        let result = work(&mut self.state.lock(), &mut follow);
+        for endpoint in follow.dials {
+            self.runtime.spawn(Arc::clone(self).dial(endpoint));
+        }
+        drop(follow.drops);
+        result
+    }
+
+    pub(super) fn give_back(self: &Arc<Self>, conn: Arc<Conn<B>>) {
+        let now = self.clock.now();
+        self.with(|state, follow| state.give_back(self, conn, now, follow));
+    }
+
+    pub(super) fn end_stream(self: &Arc<Self>, facts: &ConnFacts) {
+        let now = self.clock.now();
+        self.with(|state, follow| state.end_stream(self, facts, now, follow));
+    }
+
+    pub(super) fn close(self: &Arc<Self>, conn: &Arc<Conn<B>>, fate: Fate) {
+        self.with(|state, follow| state.close(Arc::clone(conn), fate, follow));
+    }
+
+    pub(super) fn detach(self: &Arc<Self>, facts: &ConnFacts) {
+        self.with(|state, follow| state.detach(&self.settings, facts, follow));
+    }
+
+    /// Makes one connection to the endpoint and enters it, or its failure, in the books.
+    async fn dial(self: Arc<Self>, endpoint: usize) {
+        let made = connect::connect(
+            &self.targets[endpoint],
+            &self.resolver,
+            &self.clock,
+            self.settings.connect_timeout,
+            |address| self.open(endpoint, address),
+        )
+        .await;
+        let now = self.clock.now();
+        self.with(|state, follow| {
+            let error = match made {
+                Ok(conn) => match state.connected(&self, conn, now, follow) {
+                    Ok(()) => return,
+                    Err(conn) => {
+                        follow.drops.push(conn);
+                        ConnectError::closed_at_once(&self.targets[endpoint])
+                    }
+                },
+                Err(error) => error,
+            };
+            let error = CheckoutError::Connect(Arc::new(error));
+            state.dial_failed(&self.settings, endpoint, &error, follow);
+        });
+    }
+}
+
+impl<B: RequestBody> Watcher for Shared<B> {
+    fn socket_gone(self: Arc<Self>, facts: &ConnFacts) {
+        self.with(|state, follow| state.socket_gone(&self.settings, facts, follow));
+    }
+
+    fn limit_changed(self: Arc<Self>, facts: &ConnFacts) {
+        self.with(|state, _| state.limit_changed(&self, facts));
+    }
+}
+
+/// Closes idle connections in time; ends with the pool.
+async fn sweep<B: RequestBody>(pool: Weak<Shared<B>>, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let now = pool.clock.now();
+        pool.with(|state, follow| state.sweep(&pool.settings, now, follow));
+    }
+}
+
+/// Time between two looks of an overdue checkout at whether its dial still runs; the end of the
+/// dial itself wakes it.
+const RECHECK: Duration = Duration::from_millis(50);
