@@ -273,3 +273,45 @@ const FATES: [Fate; 8] = [
     Fate::Detached,
     Fate::Gone,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goaway_refuses_for_certain_only_below_the_highest_id_we_may_have_used() {
+        let facts = ConnFacts::new(0, 0);
+        facts.count_message();
+        facts.count_message();
+        assert!(!facts.goaway_refuses(), "none has arrived");
+        facts.go_away(0x7fff_ffff);
+        assert!(facts.is_going_away());
+        assert!(!facts.goaway_refuses(), "a polite announcement refuses nothing");
+        facts.go_away(3);
+        assert!(!facts.goaway_refuses(), "ids 1 and 3 are both at or below");
+        facts.go_away(1);
+        assert!(facts.goaway_refuses());
+        facts.go_away(3);
+        assert!(facts.goaway_refuses(), "the last id never rises again");
+    }
+
+    #[test]
+    fn only_a_limit_that_differs_is_a_change() {
+        let facts = ConnFacts::new(0, 0);
+        assert!(!facts.settings(None));
+        assert_eq!(facts.stream_limit(), usize::MAX);
+        assert!(facts.settings(Some(100)));
+        assert!(!facts.settings(Some(100)));
+        assert!(!facts.settings(None));
+        assert_eq!(facts.stream_limit(), 100);
+    }
+
+    #[test]
+    fn every_fate_is_read_as_it_was_written() {
+        let facts = ConnFacts::new(0, 0);
+        for fate in FATES {
+            facts.set_fate(fate);
+            assert_eq!(facts.fate(), fate);
+        }
+    }
+}

@@ -56,6 +56,8 @@ impl<B: RequestBody> Pool<B> {
             resolver,
             clock,
             runtime: Handle::current(),
+            #[cfg(test)]
+            changed: tokio::sync::Notify::new(),
         });
         shared.runtime.spawn(sweep(Arc::downgrade(&shared), settings.sweep_interval()));
         Self { shared }
@@ -99,6 +101,21 @@ impl<B: RequestBody> Pool<B> {
                 // The answer was sent under the lock, so it is there.
                 Expiry::Answered => deadline = Timestamp::MAX,
             }
+        }
+    }
+
+    /// Waits until the books satisfy `wanted`.
+    #[cfg(test)]
+    pub(super) async fn until(&self, wanted: impl Fn(&PoolStats) -> bool) -> PoolStats {
+        loop {
+            let mut changed = std::pin::pin!(self.shared.changed.notified());
+            changed.as_mut().enable();
+            let now = self.shared.clock.now();
+            let stats = self.shared.state.lock().stats(&self.shared.settings, now);
+            if wanted(&stats) {
+                return stats;
+            }
+            changed.await;
         }
     }
 
@@ -231,6 +248,9 @@ pub(super) struct Shared<B: RequestBody> {
     resolver: Resolver,
     targets: Vec<Target>,
     state: Mutex<State<B>>,
+    /// Told after every change of the books.
+    #[cfg(test)]
+    changed: tokio::sync::Notify,
 }
 
 impl<B: RequestBody> Shared<B> {
@@ -242,6 +262,8 @@ impl<B: RequestBody> Shared<B> {
             self.runtime.spawn(Arc::clone(self).dial(endpoint));
         }
         drop(follow.drops);
+        #[cfg(test)]
+        self.changed.notify_waiters();
         result
     }
 
