@@ -26,7 +26,7 @@ pub(super) struct ConnFacts {
     stream_limit: AtomicUsize,
     /// The last stream of the peer's latest GOAWAY, or [`NO_GOAWAY`].
     last_stream: AtomicU32,
-    /// Messages handed to hyper: each takes one stream id at most.
+    /// Messages handed to hyper; on HTTP/2 each takes one stream id at most.
     messages: AtomicU32,
     settled: AtomicBool,
     gone: AtomicBool,
@@ -172,7 +172,10 @@ impl<B: RequestBody> Conn<B> {
     pub(super) fn is_ready(&self) -> bool {
         match &self.line {
             Line::Http1 { sender, .. } => {
-                sender.lock().as_ref().is_some_and(http1::SendRequest::is_ready)
+                // A fresh one whose driver has not run yet takes its first message all the same.
+                let fresh = self.facts.messages.load(Ordering::Relaxed) == 0;
+                let ready = |h1: &http1::SendRequest<_>| h1.is_ready() || fresh && !h1.is_closed();
+                sender.lock().as_ref().is_some_and(ready)
             }
             Line::Http2 { sender } => !sender.is_closed() && !self.facts.is_going_away(),
         }
