@@ -336,3 +336,24 @@ async fn sweep<B: RequestBody>(pool: Weak<Shared<B>>, interval: Duration) {
 /// Time between two looks of an overdue checkout at whether its dial still runs; the end of the
 /// dial itself wakes it.
 const RECHECK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Empty;
+
+    use super::*;
+    use crate::upstream::PoolProtocol;
+
+    #[tokio::test]
+    async fn a_fresh_connection_is_ready_before_its_driver_has_run() {
+        let peer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let clock = Clock::new();
+        let settings = PoolSettings::new(PoolProtocol::Http1, 1);
+        let resolver = Resolver::new(1, Duration::ZERO, clock);
+        let endpoints = vec![("127.0.0.1".to_owned(), 1)];
+        let pool: Pool<Empty<bytes::Bytes>> = Pool::new(settings, endpoints, resolver, clock);
+        // On this one thread nothing else runs between the driver's spawning and the question.
+        let conn = pool.shared.open(0, peer.local_addr().unwrap()).await.unwrap();
+        assert!(conn.is_ready());
+    }
+}
