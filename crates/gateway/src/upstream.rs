@@ -44,3 +44,6 @@ pub use resolve::{ResolveError, Resolver, ResolverStats};
 pub use settings::{PoolProtocol, PoolSettings};
 pub use stats::{ClosedTotals, EndpointStats, PoolStats};
 pub use upload::{RequestBody, UploadError};
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ pub(super) struct ConnFacts {
     stream_limit: AtomicUsize,
     /// The last stream of the peer's latest GOAWAY, or [`NO_GOAWAY`].
     last_stream: AtomicU32,
-    /// Messages handed to hyper: each takes one stream id at most.
+    /// Messages handed to hyper; on HTTP/2 each takes one stream id at most.
     messages: AtomicU32,
     settled: AtomicBool,
     gone: AtomicBool,
@@ -172,7 +172,10 @@ impl<B: RequestBody> Conn<B> {
     pub(super) fn is_ready(&self) -> bool {
         match &self.line {
             Line::Http1 { sender, .. } => {
-                sender.lock().as_ref().is_some_and(http1::SendRequest::is_ready)
+                // A fresh one whose driver has not run yet takes its first message all the same.
+                let fresh = self.facts.messages.load(Ordering::Relaxed) == 0;
+                let ready = |h1: &http1::SendRequest<_>| h1.is_ready() || fresh && !h1.is_closed();
+                sender.lock().as_ref().is_some_and(ready)
             }
             Line::Http2 { sender } => !sender.is_closed() && !self.facts.is_going_away(),
         }
@@ -273,3 +276,45 @@ const FATES: [Fate; 8] = [
     Fate::Detached,
     Fate::Gone,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goaway_refuses_for_certain_only_below_the_highest_id_we_may_have_used() {
+        let facts = ConnFacts::new(0, 0);
+        facts.count_message();
+        facts.count_message();
+        assert!(!facts.goaway_refuses(), "none has arrived");
+        facts.go_away(0x7fff_ffff);
+        assert!(facts.is_going_away());
+        assert!(!facts.goaway_refuses(), "a polite announcement refuses nothing");
+        facts.go_away(3);
+        assert!(!facts.goaway_refuses(), "ids 1 and 3 are both at or below");
+        facts.go_away(1);
+        assert!(facts.goaway_refuses());
+        facts.go_away(3);
+        assert!(facts.goaway_refuses(), "the last id never rises again");
+    }
+
+    #[test]
+    fn only_a_limit_that_differs_is_a_change() {
+        let facts = ConnFacts::new(0, 0);
+        assert!(!facts.settings(None));
+        assert_eq!(facts.stream_limit(), usize::MAX);
+        assert!(facts.settings(Some(100)));
+        assert!(!facts.settings(Some(100)));
+        assert!(!facts.settings(None));
+        assert_eq!(facts.stream_limit(), 100);
+    }
+
+    #[test]
+    fn every_fate_is_read_as_it_was_written() {
+        let facts = ConnFacts::new(0, 0);
+        for fate in FATES {
+            facts.set_fate(fate);
+            assert_eq!(facts.fate(), fate);
+        }
+    }
+}

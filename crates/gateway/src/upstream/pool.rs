@@ -56,6 +56,8 @@ impl<B: RequestBody> Pool<B> {
             resolver,
             clock,
             runtime: Handle::current(),
+            #[cfg(test)]
+            changed: tokio::sync::Notify::new(),
         });
         shared.runtime.spawn(sweep(Arc::downgrade(&shared), settings.sweep_interval()));
         Self { shared }
@@ -99,6 +101,21 @@ impl<B: RequestBody> Pool<B> {
                 // The answer was sent under the lock, so it is there.
                 Expiry::Answered => deadline = Timestamp::MAX,
             }
+        }
+    }
+
+    /// Waits until the books satisfy `wanted`.
+    #[cfg(test)]
+    pub(super) async fn until(&self, wanted: impl Fn(&PoolStats) -> bool) -> PoolStats {
+        loop {
+            let mut changed = std::pin::pin!(self.shared.changed.notified());
+            changed.as_mut().enable();
+            let now = self.shared.clock.now();
+            let stats = self.shared.state.lock().stats(&self.shared.settings, now);
+            if wanted(&stats) {
+                return stats;
+            }
+            changed.await;
         }
     }
 
@@ -231,6 +248,9 @@ pub(super) struct Shared<B: RequestBody> {
     resolver: Resolver,
     targets: Vec<Target>,
     state: Mutex<State<B>>,
+    /// Told after every change of the books.
+    #[cfg(test)]
+    changed: tokio::sync::Notify,
 }
 
 impl<B: RequestBody> Shared<B> {
@@ -242,6 +262,8 @@ impl<B: RequestBody> Shared<B> {
             self.runtime.spawn(Arc::clone(self).dial(endpoint));
         }
         drop(follow.drops);
+        #[cfg(test)]
+        self.changed.notify_waiters();
         result
     }
 
@@ -314,3 +336,24 @@ async fn sweep<B: RequestBody>(pool: Weak<Shared<B>>, interval: Duration) {
 /// Time between two looks of an overdue checkout at whether its dial still runs; the end of the
 /// dial itself wakes it.
 const RECHECK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Empty;
+
+    use super::*;
+    use crate::upstream::PoolProtocol;
+
+    #[tokio::test]
+    async fn a_fresh_connection_is_ready_before_its_driver_has_run() {
+        let peer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let clock = Clock::new();
+        let settings = PoolSettings::new(PoolProtocol::Http1, 1);
+        let resolver = Resolver::new(1, Duration::ZERO, clock);
+        let endpoints = vec![("127.0.0.1".to_owned(), 1)];
+        let pool: Pool<Empty<bytes::Bytes>> = Pool::new(settings, endpoints, resolver, clock);
+        // On this one thread nothing else runs between the driver's spawning and the question.
+        let conn = pool.shared.open(0, peer.local_addr().unwrap()).await.unwrap();
+        assert!(conn.is_ready());
+    }
+}

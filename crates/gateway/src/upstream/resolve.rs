@@ -294,3 +294,6 @@ impl Drop for Waiting<'_> {
 const NEGATIVE_TTL: Duration = Duration::from_secs(1);
 /// Names kept. Names come from the configuration, so this bounds a mistake.
 const MAX_NAMES: usize = 1_024;
+
+#[cfg(test)]
+mod tests;

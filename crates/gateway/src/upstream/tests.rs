@@ -1,0 +1,8 @@
+//! The pool against real sockets on loopback.
+
+mod connecting;
+mod http1_exchange;
+mod http2_exchange;
+mod soak;
+mod support;
+mod waiting;
