@@ -83,10 +83,15 @@ impl DrainClock {
         Self { phases, phase: DrainPhase::Accept, began: now }
     }
 
-    /// Goes on as far as time and what is left allow, and says where that is.
+    /// Goes on as far as time and what is left allow, and says where that is. Stops at the
+    /// beginning of *in flight* in any case: what the kernel holds must be taken before it is
+    /// known what is left.
     pub(super) fn advance(&mut self, now: Timestamp, left: Left) -> DrainPhase {
         while now >= self.deadline(left) {
             self.enter(now, next_phase(self.phase));
+            if self.phase == DrainPhase::InFlight {
+                break;
+            }
         }
         self.phase
     }
@@ -273,13 +278,16 @@ mod tests {
         assert_eq!(clock.in_flight_until(), seconds(25));
         assert_eq!(clock.advance(seconds(26), BUSY), Close);
         assert_eq!(clock.deadline(BUSY), seconds(27));
-        assert_eq!(self::clock().advance(seconds(60), BUSY), Over);
+        let mut clock = self::clock();
+        assert_eq!(clock.advance(seconds(60), BUSY), InFlight);
+        assert_eq!(clock.advance(seconds(60), BUSY), Over);
     }
 
     #[test]
     fn accept_keeps_its_length_and_the_rest_ends_when_no_connection_is_left() {
         let mut clock = clock();
         assert_eq!(clock.advance(seconds(4), NOTHING), Accept);
+        assert_eq!(clock.advance(seconds(5), NOTHING), InFlight);
         assert_eq!(clock.advance(seconds(5), NOTHING), Over);
     }
 

@@ -86,6 +86,10 @@ where
             }
         }
         let stall = this.stall.take();
+        if let (Some(stall), Some(guard)) = (&stall, &guard) {
+            // Without a window hyper does not even ask for the first frame.
+            stall.wait_from(guard.state.clock.now());
+        }
         Poll::Ready(Ok(response.map(|body| Counted { body, stall, guard })))
     }
 }
