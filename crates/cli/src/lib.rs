@@ -1,9 +1,3 @@
-//! The library half of the binary: what its subcommands do.
+//! The library half of the binary.
 
-mod demo;
-
-pub use demo::{
-    ActFigures, Answer, Arrival, Attempts, Bar, Behaviour, BodySeen, Call, Capacity, Client,
-    Ending, Failure, Figures, GatewayProcess, Journal, Latency, Ledger, Load, LoadOptions,
-    PlainRetry, Protocol, SideFigures, Spacing, Upstream, Verdict, demo, get,
-};
+pub mod demo;
