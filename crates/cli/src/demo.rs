@@ -27,6 +27,7 @@ mod verdict;
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -175,9 +176,10 @@ async fn play<W: io::Write>(
     let clock = Clock::new();
     let behind = Upstream::start_with(clock, Some(plan.capacity)).await?;
     let bare = Upstream::start_with(clock, Some(plan.capacity)).await?;
-    let arguments =
-        ["--upstream", &behind.url(), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-    let mut gateway = GatewayProcess::start(clock, &seawall, &arguments).await?;
+    let mut command = Command::new(seawall);
+    command.args(["run", "--upstream", &behind.url()]);
+    command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let mut gateway = GatewayProcess::start(clock, command).await?;
     screen.open()?;
 
     let begin = clock.now().after(LEAD);

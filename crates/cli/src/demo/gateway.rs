@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,21 +25,20 @@ pub struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// Runs `program run ARGUMENTS` and waits until it has told where it listens. It is its own
-    /// process group, so that a Ctrl-C in the terminal reaches it through its owner only.
+    /// Runs `command`, which is or becomes a `seawall run`, and waits until it has told where it
+    /// listens. It is a process group of its own, so that a Ctrl-C in the terminal reaches it
+    /// through its owner only.
     ///
     /// # Errors
     /// If it cannot be started, ends, or is not ready within 10 seconds; with what it said.
-    pub async fn start(clock: Clock, program: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
-        let child = Command::new(program)
-            .arg("run")
-            .args(arguments)
+    pub async fn start(clock: Clock, mut command: Command) -> anyhow::Result<Self> {
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
+            .with_context(|| format!("start {}", command.get_program().display()))?;
         let mut process = Process(child);
         let lines = Arc::new(Mutex::new(VecDeque::new()));
         let (tell, mut told) = watch::channel(Told::default());

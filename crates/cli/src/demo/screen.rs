@@ -37,15 +37,22 @@ impl<W: Write> Screen<W> {
         writeln!(self.out, "\n{title}\n")?;
         writeln!(
             self.out,
-            "  {rate} GET/s to each side. Each has an upstream of its own that serves {per_second:.0}/s\n  \
-             ({} at once, {} ms each, a 503 costs as much), queues {}, and cannot tell\n  \
-             when a caller has left. Plain client: {} attempts of {} s, {} ms apart.\n",
+            "  {rate} GET/s to each side. Each has an upstream of its own that serves \
+             {per_second:.0}/s"
+        )?;
+        writeln!(
+            self.out,
+            "  ({} at once, {} ms each, a 503 costs as much), queues {}, and cannot tell",
             capacity.slots,
             service.as_millis(),
-            capacity.queue,
+            capacity.queue
+        )?;
+        writeln!(
+            self.out,
+            "  when a caller has left. Plain client: {} attempts of {} s, {} ms apart.\n",
             retry.max_attempts,
             retry.timeout.as_secs(),
-            retry.delay.as_millis(),
+            retry.delay.as_millis()
         )?;
         if self.live {
             write!(self.out, "{HIDE_CURSOR}")?;

@@ -3,7 +3,9 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use http::Request;
 use http_body_util::Full;
 use parking_lot::Mutex;
 use seawall::Clock;
-use seawall_cli::{
+use seawall_cli::demo::{
     Behaviour, Client, GatewayProcess, Ledger, Load, LoadOptions, Protocol, Upstream, get,
 };
 use seawall_policy::Timestamp;
@@ -62,7 +64,9 @@ impl Stage {
 
     /// A gateway with nothing configured but its upstream.
     pub(crate) async fn gateway(&self, upstream: &str) -> Gateway {
-        self.run(None, &["--upstream", upstream, "--listen", FREE, "--admin", FREE]).await
+        let mut command = Command::new(SEAWALL);
+        command.args(["run", "--upstream", upstream, "--listen", FREE, "--admin", FREE]);
+        self.start(command, Vec::new()).await
     }
 
     /// A gateway with a file of these sections, beside the listener and admin addresses.
@@ -72,22 +76,48 @@ impl Stage {
 
     /// The same, with these keys for the listener.
     pub(crate) async fn configured_listener(&self, listener: &str, sections: &str) -> Gateway {
-        let file = ConfigFile::write(&format!(
-            "version: 1\nlisteners: [{{address: \"{FREE}\", {listener}}}]\n\
-             admin: {{address: \"{FREE}\"}}\naccess_log: off\n{sections}"
-        ));
-        let path = file.0.to_str().unwrap().to_owned();
-        self.run(Some(file), &["--config", &path]).await
+        let file = Self::file(listener, sections);
+        let mut command = Command::new(SEAWALL);
+        command.args(["run", "--config"]).arg(&file.0);
+        self.start(command, vec![file]).await
     }
 
-    async fn run(&self, file: Option<ConfigFile>, arguments: &[&str]) -> Gateway {
-        let program = Path::new(env!("CARGO_BIN_EXE_seawall"));
-        let process = GatewayProcess::start(self.clock, program, arguments).await;
-        match process {
-            Ok(process) => Gateway { process, _file: file },
+    /// As [`Stage::configured`], in a world whose only name server never answers. `None` where
+    /// that cannot be had: it takes a mount namespace and port 53 of a loopback address.
+    pub(crate) async fn without_names(&self, sections: &str) -> Option<(Gateway, UdpSocket)> {
+        let silent = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 77), 53)).ok()?;
+        let may = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+        may.ok().filter(ExitStatus::success)?;
+        let names = TempFile::write("nameserver 127.0.0.77\n");
+        let file = Self::file("trusted_peers: [127.0.0.1/32]", sections);
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "-m",
+                "sh",
+                "-c",
+                "mount --bind \"$1\" /etc/resolv.conf && exec \"$2\" run --config \"$3\"",
+                "sh",
+            ])
+            .arg(&names.0)
+            .arg(SEAWALL)
+            .arg(&file.0);
+        Some((self.start(command, vec![names, file]).await, silent))
+    }
+
+    fn file(listener: &str, sections: &str) -> TempFile {
+        TempFile::write(&format!(
+            "version: 1\nlisteners: [{{address: \"{FREE}\", {listener}}}]\n\
+             admin: {{address: \"{FREE}\"}}\naccess_log: off\n{sections}"
+        ))
+    }
+
+    async fn start(&self, command: Command, files: Vec<TempFile>) -> Gateway {
+        match GatewayProcess::start(self.clock, command).await {
+            Ok(process) => Gateway { process, _files: files },
             Err(error) => {
-                let config = file.map(|file| std::fs::read_to_string(&file.0).unwrap());
-                panic!("{error:#}\n{}", config.unwrap_or_default())
+                let texts = files.iter().map(|file| std::fs::read_to_string(&file.0).unwrap());
+                panic!("{error:#}\n{}", texts.collect::<String>())
             }
         }
     }
@@ -153,7 +183,7 @@ impl Drop for Stage {
 /// The process under test.
 pub(crate) struct Gateway {
     pub(crate) process: GatewayProcess,
-    _file: Option<ConfigFile>,
+    _files: Vec<TempFile>,
 }
 
 impl Gateway {
@@ -206,21 +236,21 @@ impl Gateway {
     }
 }
 
-/// A file that goes with its gateway.
-struct ConfigFile(PathBuf);
+/// A file that goes when its gateway does.
+struct TempFile(PathBuf);
 
-impl ConfigFile {
+impl TempFile {
     fn write(text: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("seawall-show-{}-{number}.yaml", std::process::id());
+        let name = format!("seawall-show-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, text).unwrap();
         Self(path)
     }
 }
 
-impl Drop for ConfigFile {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -256,3 +286,4 @@ pub(crate) fn ms(time: Duration) -> String {
 /// Every moment there is.
 pub(crate) const EVER: (Timestamp, Timestamp) = (Timestamp::ZERO, Timestamp::MAX);
 const FREE: &str = "127.0.0.1:0";
+const SEAWALL: &str = env!("CARGO_BIN_EXE_seawall");

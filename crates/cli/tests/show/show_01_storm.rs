@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Attempts, Behaviour, LoadOptions, Protocol, Upstream};
+use seawall_cli::demo::{Attempts, Behaviour, LoadOptions, Protocol, Upstream};
 
 use crate::harness::{Gateway, Stage, show};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Arrival, Behaviour, Ending, LoadOptions, Protocol, get};
+use seawall_cli::demo::{Arrival, Behaviour, Ending, LoadOptions, Protocol, get};
 
 use crate::harness::{PATIENCE, Stage, request, show, upstream_of};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Arrival, Behaviour, Client, Protocol, get};
+use seawall_cli::demo::{Arrival, Behaviour, Client, Protocol, get};
 
 use crate::harness::{PATIENCE, Stage, show, upstream_of};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Arrival, Behaviour, LoadOptions, Protocol};
+use seawall_cli::demo::{Arrival, Behaviour, LoadOptions, Protocol};
 
 use crate::harness::{EVER, PATIENCE, request, show, upstream_of};
 

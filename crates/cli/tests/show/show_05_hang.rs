@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Behaviour, Ending, LoadOptions, Protocol};
+use seawall_cli::demo::{Behaviour, Ending, LoadOptions, Protocol};
 
 use crate::harness::{EVER, PATIENCE, request, show, upstream_of};
 
@@ -15,8 +15,8 @@ fn a_hang_is_seen_though_every_caller_leaves_before_the_timeout() {
         let upstream = upstream_of(stage, Behaviour::ok().ending(Ending::Hang)).await;
         let gateway = stage
             .configured(&format!(
-                "upstreams: {{only: {{endpoints: [\"{}\"], timeouts: {{attempt: 800ms, total: 2s}}, \
-                 breaker: {{slow: 400ms}}, bulkhead: {{limit: 150}}}}}}\n",
+                "upstreams: {{only: {{endpoints: [\"{}\"], \
+                 timeouts: {{attempt: 800ms, total: 2s}}, breaker: {{slow: 400ms}}, bulkhead: {{limit: 150}}}}}}\n",
                 upstream.url()
             ))
             .await;
@@ -56,8 +56,8 @@ fn impatient_callers_do_not_open_the_breaker_of_a_healthy_upstream() {
         let upstream = upstream_of(stage, Behaviour::ok().after(Duration::from_millis(20))).await;
         let gateway = stage
             .configured(&format!(
-                "upstreams: {{only: {{endpoints: [\"{}\"], timeouts: {{attempt: 800ms, total: 2s}}, \
-                 breaker: {{slow: 400ms}}}}}}\n",
+                "upstreams: {{only: {{endpoints: [\"{}\"], \
+                 timeouts: {{attempt: 800ms, total: 2s}}, breaker: {{slow: 400ms}}}}}}\n",
                 upstream.url()
             ))
             .await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Behaviour, LoadOptions, Protocol, get};
+use seawall_cli::demo::{Behaviour, LoadOptions, Protocol, get};
 
 use crate::harness::{PATIENCE, ms, request, show, upstream_of};
 

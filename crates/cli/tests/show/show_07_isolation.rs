@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_cli::{Behaviour, Client, Ending, Figures, LoadOptions, Protocol, Upstream};
+use seawall_cli::demo::{Behaviour, Client, Ending, Figures, LoadOptions, Protocol, Upstream};
 
 use crate::harness::{Gateway, Stage, ms, show, upstream_of};
 

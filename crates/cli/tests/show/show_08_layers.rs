@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Behaviour, Protocol, get};
+use seawall_cli::demo::{Behaviour, Protocol, get};
 use seawall_policy::{Hop, worst_case_attempts};
 
 use crate::harness::{PATIENCE, Stage, show, upstream_of};
@@ -35,8 +35,9 @@ async fn attempts_at_the_bottom(stage: &Stage, hops: [Hop; 3]) -> u64 {
         let owner = if hop.owns_retries { "self" } else { "caller" };
         let gateway = stage
             .configured(&format!(
-                "upstreams: {{below: {{endpoints: [\"{below}\"], breaker: off, retry_budget: off, \
-                 retry: {{max_attempts: {}, honour_stop: {}, backoff: {{base: 1ms, cap: 2ms}}}}}}}}\n\
+                "upstreams: {{below: {{endpoints: [\"{below}\"], breaker: off, \
+                 retry_budget: off, retry: {{max_attempts: {}, honour_stop: {}, \
+                 backoff: {{base: 1ms, cap: 2ms}}}}}}}}\n\
                  routes: [{{path_prefix: /, upstream: below, retry_owner: {owner}}}]\n",
                 hop.max_attempts, hop.honours_stop
             ))

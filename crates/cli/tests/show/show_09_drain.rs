@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use seawall_cli::{LoadOptions, Protocol};
+use seawall_cli::demo::{LoadOptions, Protocol};
 
 use crate::harness::{PATIENCE, Stage, show, upstream_of};
-use seawall_cli::Behaviour;
+use seawall_cli::demo::Behaviour;
 
 #[test]
 fn a_drain_loses_no_request_of_either_protocol() {

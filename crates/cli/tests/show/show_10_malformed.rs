@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Behaviour, Protocol, Upstream, get};
+use seawall_cli::demo::{Behaviour, Protocol, Upstream, get};
 
+use self::Fate::{Refused, RefusedOrLast, Unambiguous};
 use crate::harness::{Gateway, PATIENCE, Stage, show, upstream_of};
 use crate::raw::{
     CONTINUATION, END_HEADERS, END_STREAM, H2_GET, HEADERS, PING, RST_STREAM, Raw, SETTINGS,
@@ -22,133 +23,108 @@ enum Fate {
     Unambiguous,
 }
 
-/// Name, request line and fields, body, fate.
-const TABLE: &[(&str, &str, &str, Fate)] = &[
+/// Name, request line, fields, body, fate.
+const TABLE: &[(&str, &str, &[&str], &str, Fate)] = &[
     (
         "both lengths",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        POST,
+        &[HOST, "Content-Length: 5", "Transfer-Encoding: chunked"],
         "0\r\n\r\n",
-        Fate::RefusedOrLast,
+        RefusedOrLast,
     ),
     (
         "both lengths, the other order",
-        "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+        POST,
+        &[HOST, "Transfer-Encoding: chunked", "Content-Length: 5"],
         "0\r\n\r\n",
-        Fate::RefusedOrLast,
+        RefusedOrLast,
     ),
     (
         "two lengths that differ",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        POST,
+        &[HOST, "Content-Length: 5", "Content-Length: 6"],
         "hello",
-        Fate::Refused,
+        Refused,
     ),
-    (
-        "two lengths in one field",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 6\r\n\r\n",
-        "hello",
-        Fate::Refused,
-    ),
+    ("two lengths in one field", POST, &[HOST, "Content-Length: 5, 6"], "hello", Refused),
     (
         "the same length twice",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+        POST,
+        &[HOST, "Content-Length: 5", "Content-Length: 5"],
         "hello",
-        Fate::Unambiguous,
+        Unambiguous,
     ),
-    (
-        "a length with a sign",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\n",
-        "hello",
-        Fate::Refused,
-    ),
-    (
-        "a negative length",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        "",
-        Fate::Refused,
-    ),
-    (
-        "a length in hexadecimal",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0x5\r\n\r\n",
-        "hello",
-        Fate::Refused,
-    ),
-    (
-        "a length beyond 64 bits",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        "",
-        Fate::Refused,
-    ),
-    (
-        "obs-fold",
-        "POST /a HTTP/1.1\r\nHost: x\r\nX-A: b\r\n Content-Length: 5\r\n\r\n",
-        "",
-        Fate::Refused,
-    ),
-    ("NUL in a value", "GET /a HTTP/1.1\r\nHost: x\r\nX-A: b\0c\r\n\r\n", "", Fate::Refused),
-    ("CR in a value", "GET /a HTTP/1.1\r\nHost: x\r\nX-A: b\rX-B: c\r\n\r\n", "", Fate::Refused),
-    (
-        "a space before the colon",
-        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\n",
-        "hello",
-        Fate::Refused,
-    ),
-    (
-        "a field without a colon",
-        "GET /a HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n",
-        "",
-        Fate::Refused,
-    ),
+    ("a length with a sign", POST, &[HOST, "Content-Length: +5"], "hello", Refused),
+    ("a negative length", POST, &[HOST, "Content-Length: -5"], "", Refused),
+    ("a length in hexadecimal", POST, &[HOST, "Content-Length: 0x5"], "hello", Refused),
+    ("a length beyond 64 bits", POST, &[HOST, "Content-Length: 99999999999999999999"], "", Refused),
+    ("obs-fold", POST, &[HOST, "X-A: b", " Content-Length: 5"], "", Refused),
+    ("NUL in a value", GET, &[HOST, "X-A: b\0c"], "", Refused),
+    ("CR in a value", GET, &[HOST, "X-A: b\rX-B: c"], "", Refused),
+    ("a space before the colon", POST, &[HOST, "Content-Length : 5"], "hello", Refused),
+    ("a field without a colon", GET, &[HOST, "nonsense"], "", Refused),
     (
         "Transfer-Encoding: xchunked",
-        "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n",
+        POST,
+        &[HOST, "Transfer-Encoding: xchunked"],
         "0\r\n\r\n",
-        Fate::Refused,
+        Refused,
     ),
     (
         "Transfer-Encoding: chunked, identity",
-        "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n",
+        POST,
+        &[HOST, "Transfer-Encoding: chunked, identity"],
         "0\r\n\r\n",
-        Fate::Refused,
+        Refused,
     ),
     (
         "Transfer-Encoding twice, chunked not last",
-        "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n",
+        POST,
+        &[HOST, "Transfer-Encoding: chunked", "Transfer-Encoding: gzip"],
         "0\r\n\r\n",
-        Fate::Refused,
+        Refused,
     ),
     (
         "chunked in HTTP/1.0",
-        "POST /a HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /a HTTP/1.0",
+        &[HOST, "Transfer-Encoding: chunked"],
         "0\r\n\r\n",
-        Fate::Refused,
+        Refused,
     ),
     (
         "a chunk size beyond 64 bits",
-        "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        POST,
+        &[HOST, "Transfer-Encoding: chunked"],
         "fffffffffffffffff\r\nx",
-        Fate::RefusedOrLast,
+        RefusedOrLast,
     ),
     (
         "a chunk size that is none",
-        "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+        POST,
+        &[HOST, "Transfer-Encoding: chunked"],
         "5;\nhello\r\n0\r\n\r\n",
-        Fate::RefusedOrLast,
+        RefusedOrLast,
     ),
-    ("no Host", "GET /a HTTP/1.1\r\n\r\n", "", Fate::Refused),
-    ("two Hosts", "GET /a HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "", Fate::Refused),
-    ("a Host that is none", "GET /a HTTP/1.1\r\nHost: x/y@z\r\n\r\n", "", Fate::Refused),
-    ("no version", "GET /a\r\nHost: x\r\n\r\n", "", Fate::Refused),
-    ("a version to come", "GET /a HTTP/7.3\r\nHost: x\r\n\r\n", "", Fate::Refused),
-    ("CONNECT", "CONNECT x:443 HTTP/1.1\r\nHost: x:443\r\n\r\n", "", Fate::Unambiguous),
+    ("no Host", GET, &[], "", Refused),
+    ("two Hosts", GET, &[HOST, "Host: y"], "", Refused),
+    ("a Host that is none", GET, &["Host: x/y@z"], "", Refused),
+    ("no version", "GET /a", &[HOST], "", Refused),
+    ("a version to come", "GET /a HTTP/7.3", &[HOST], "", Refused),
+    ("CONNECT", "CONNECT x:443 HTTP/1.1", &["Host: x:443"], "", Unambiguous),
 ];
+
+const GET: &str = "GET /a HTTP/1.1";
+const POST: &str = "POST /a HTTP/1.1";
+const HOST: &str = "Host: x";
 
 #[test]
 fn nothing_is_smuggled_behind_a_malformed_request() {
     show("10 · malformed requests", async |stage| {
         let upstream = upstream_of(stage, Behaviour::ok()).await;
         let gateway = gateway(stage, &upstream).await;
-        for (name, head, body, fate) in TABLE {
-            let told = one(stage, &gateway, &upstream, name, &format!("{head}{body}"), *fate).await;
+        for (name, line, fields, body, fate) in TABLE {
+            let request = format!("{line}\r\n{}\r\n\r\n{body}", fields.join("\r\n"));
+            let told = one(stage, &gateway, &upstream, name, &request, *fate).await;
             stage.tell(*name, told);
         }
         let many: String = (0..500).map(|number| format!("X-{number}: y\r\n")).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_cli::{Answer, Behaviour, Ending, Failure, Protocol, Upstream, get};
+use seawall_cli::demo::{Answer, Behaviour, Ending, Failure, Protocol, Upstream, get};
 
 use crate::harness::{Gateway, PATIENCE, Stage, ms, show, upstream_of};
 use crate::raw::{Mute, Raw, SETTINGS, h2_begin, h2_frame};
@@ -93,6 +93,7 @@ fn a_silent_upstream_is_answered_for_by_the_timer_of_its_step() {
             assert!(status == 502 || status == 504, "{name}: {status}");
             assert!(took >= EARLY && took <= timer + SLACK, "{name}: {took:?}");
         }
+        silent_resolver(stage, connect).await;
         let gap = Duration::from_secs(60);
         let stalled = Behaviour::ok().ending(Ending::SlowBody { pieces: 2, gap });
         let upstream = upstream_of(stage, stalled).await;
@@ -105,6 +106,22 @@ fn a_silent_upstream_is_answered_for_by_the_timer_of_its_step() {
         );
         assert!(took <= BODY_IDLE + SLACK, "{took:?}");
     });
+}
+
+/// The name has to be resolved within the time to connect.
+async fn silent_resolver(stage: &Stage, timer: Duration) {
+    let name = "a resolver that never answers";
+    let url = "http://somewhere.seawall.test:80";
+    let sections = format!("upstreams: {{only: {{endpoints: [\"{url}\"], {UPSTREAM}}}}}\n");
+    let Some((gateway, _resolver)) = stage.without_names(&sections).await else {
+        stage.tell(name, "NOT SHOWN: no mount namespace, or port 53 is not to be had");
+        return;
+    };
+    let (took, answer) = ask(stage, &gateway).await;
+    let status = answer.unwrap().status;
+    stage.tell(name, format!("{status} after {} (timer {})", ms(took), ms(timer)));
+    assert!(status == 502 || status == 504, "{status}");
+    assert!(took >= EARLY && took <= timer + SLACK, "{took:?}");
 }
 
 async fn ask(stage: &Stage, gateway: &Gateway) -> (Duration, Result<Answer, Failure>) {
@@ -158,7 +175,8 @@ async fn before(stage: &Stage, upstream: &str) -> Gateway {
 async fn behind(stage: &Stage, upstream: &str, protocol: &str) -> Gateway {
     stage
         .configured(&format!(
-            "upstreams: {{only: {{endpoints: [\"{upstream}\"], protocol: {protocol}, {UPSTREAM}}}}}\n"
+            "upstreams: {{only: {{endpoints: [\"{upstream}\"], \
+             protocol: {protocol}, {UPSTREAM}}}}}\n"
         ))
         .await
 }
