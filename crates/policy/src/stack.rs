@@ -22,13 +22,15 @@
 
 mod dependency;
 mod operation;
+#[cfg(test)]
+mod tests;
 mod worst_case;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::breaker::{BreakerOptions, BreakerParams};
+use crate::breaker::{BreakerMode, BreakerOptions, BreakerParams};
 use crate::budget::{BudgetOptions, BudgetParams};
 use crate::bulkhead::{BulkheadOptions, BulkheadParams};
 use crate::error::ConfigError;
@@ -120,11 +122,15 @@ pub struct StackParams {
     pub(crate) total: Option<Duration>,
     pub(crate) retry: Option<RetryParams>,
     pub(crate) budget: Option<BudgetParams>,
-    pub(crate) breaker: Option<BreakerParams>,
+    /// Disabled where the configuration has none, so that permits given out before a reload
+    /// still come back.
+    pub(crate) breaker: BreakerParams,
     /// The breaker's slow threshold, kept beside it because the edge sets a timer by it.
     pub(crate) slow: Option<Duration>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) bulkhead: Option<BulkheadParams>,
+    /// What takes back the slots of a bulkhead that was switched off, and lets its waiters go.
+    no_bulkhead: BulkheadParams,
     checkout: Option<Duration>,
     connect: Option<Duration>,
     warnings: Vec<String>,
@@ -150,10 +156,12 @@ impl StackParams {
             total: config.total,
             retry: checked("retry", config.retry, RetryParams::new)?,
             budget: checked("budget", config.budget, BudgetParams::new)?,
-            breaker: checked("breaker", breaker, BreakerParams::new)?,
+            breaker: checked("breaker", breaker, BreakerParams::new)?
+                .unwrap_or_else(|| BreakerParams::default().with_mode(BreakerMode::Disabled)),
             slow,
             attempt_timeout: config.attempt_timeout,
             bulkhead: checked("bulkhead", config.bulkhead, BulkheadParams::new)?,
+            no_bulkhead: BulkheadParams::new(BulkheadOptions::with_limit(NO_LIMIT))?,
             checkout: config.checkout,
             connect: config.connect,
             warnings: Vec::new(),
@@ -209,6 +217,11 @@ impl StackParams {
         }
     }
 
+    /// The bulkhead, or, without one, what takes the place of its knobs.
+    pub(crate) fn slots(&self) -> &BulkheadParams {
+        self.bulkhead.as_ref().unwrap_or(&self.no_bulkhead)
+    }
+
     /// All attempts and all waits, as if there were no total.
     fn unbounded_time(&self) -> Option<Duration> {
         let attempts = self.attempt_timeout?.saturating_mul(self.max_attempts());
@@ -228,10 +241,21 @@ impl StackParams {
                 self.attempt_timeout.unwrap_or_default(),
             ));
         }
-        if self.retry.is_some() && self.max_attempts() > 1 && self.budget.is_none() {
+        if self.max_attempts() > 1 && self.budget.is_none() {
             advice.push(String::from(
                 "retries without a budget multiply the load of a dependency that is already \
                  failing",
+            ));
+        }
+        if self.max_attempts() == 1 && self.budget.is_some() {
+            advice.push(String::from("a budget has nothing to pay for without retries"));
+        }
+        let lease = self.breaker.options().probe_lease;
+        if self.slow.is_some() && self.attempt_timeout.is_some_and(|timeout| lease < timeout) {
+            advice.push(alloc::format!(
+                "a probe_lease of {lease:?} is over before an attempt of {:?}: the result of a \
+                 slow probe would be discarded",
+                self.attempt_timeout.unwrap_or_default(),
             ));
         }
         advice
@@ -242,12 +266,16 @@ impl StackParams {
 fn check_nesting(config: &StackConfig) -> Result<(), ConfigError> {
     let slow = config.breaker.and_then(|options| options.slow);
     let wait = config.bulkhead.map(|options| options.wait);
+    let (name, around) = match config.attempt_timeout {
+        Some(timeout) => ("attempt_timeout", Some(timeout)),
+        None => ("total", config.total),
+    };
     for (field, inner, outer_name, outer) in [
         ("attempt_timeout", config.attempt_timeout, "total", config.total),
-        ("breaker.slow", slow, "attempt_timeout", config.attempt_timeout),
-        ("checkout", config.checkout, "attempt_timeout", config.attempt_timeout),
-        ("connect", config.connect, "attempt_timeout", config.attempt_timeout),
-        ("bulkhead.wait", wait, "attempt_timeout", config.attempt_timeout),
+        ("breaker.slow", slow, name, around),
+        ("checkout", config.checkout, name, around),
+        ("connect", config.connect, name, around),
+        ("bulkhead.wait", wait, name, around),
     ] {
         if let (Some(inner), Some(outer)) = (inner, outer)
             && inner > outer
@@ -277,3 +305,6 @@ fn checked<O, P>(
 ) -> Result<Option<P>, ConfigError> {
     options.map(check).transpose().map_err(|refused| refused.under(name))
 }
+
+/// The highest limit a bulkhead can have.
+const NO_LIMIT: u32 = 1_000_000;

@@ -7,94 +7,39 @@
 //!    [`Operation::ticket`] is woken. A tick too early yields the same step again.
 //! 4. [`Step::Done`]: the call is over. Or the caller leaves: [`Operation::caller_left`].
 //!
+//! While an attempt is being made, the edge also
+//! - marks its permit as sent ([`Permit::mark_sent`]) just before the first byte may leave,
+//! - calls [`Dependency::on_slow`] at [`Permit::slow_at`], which then moves on,
+//! - reports [`Event::Ended`] with `AttemptTimeout` at the attempt's deadline, or [`Event::Cut`]
+//!   if the deadline is the call's own, and hands the permit to [`Dependency::abandon`]. If
+//!   nothing was sent by then, it says what was waited for instead: `CheckoutTimeout`,
+//!   `ConnectTimeout`, or, cut by the call, `DeadlinePassed`;
+//! - when the caller leaves, drops the operation and abandons the permit, or keeps it and lets
+//!   [`Dependency::record`] and [`Dependency::release`] have it at the attempt's real end.
+//!
 //! A retry is paid for when it is decided, so that waiting retries count, and the payment comes
-//! back if it is never sent. The last attempt's outcome is what the call returns, with the reason
-//! it stopped; a refusal of ours is the outcome only where nothing was ever sent.
+//! back if it is never made: the caller left, the breaker opened meanwhile, or we refused it
+//! ourselves. A retry that could not connect was made and has cost its price. The last attempt's
+//! outcome is what the call returns, with the reason it stopped; a refusal of ours is the outcome
+//! only where nothing was ever sent.
+
+mod follow;
+mod terms;
+mod tried;
 
 use core::time::Duration;
 
 use super::StackParams;
-use super::dependency::{Admitted, Dependency, Permit, Rejection};
+use super::dependency::{Admitted, Dependency, Fitting, Permit, Rejection};
 use crate::bulkhead::Ticket;
-use crate::outcome::{Cause, Class, Outcome, Safety};
-use crate::retry::{self, Decision, Facts, StopReason};
+use crate::outcome::{Cause, Outcome};
+use crate::retry::StopReason;
 use crate::rng::Rng;
 use crate::time::Timestamp;
 
-/// What is known of a call when it begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The lane (route) it runs in.
-    pub lane: usize,
-    /// Whether a second execution is harmless.
-    pub safety: Safety,
-    /// Whether this layer owns the retries of the path.
-    pub owner: bool,
-    /// When our answer must leave for the caller to have it in time. `None`: it did not say.
-    pub deadline: Option<Timestamp>,
-    /// In place of the dependency's total time.
-    pub total: Option<Duration>,
-}
+pub use terms::{Attempt, Call, Done, Event, Step};
 
-/// What the edge does next.
-#[derive(Debug)]
-pub enum Step {
-    /// Make this attempt.
-    Send(Attempt),
-    /// Report a tick then.
-    WaitUntil(Timestamp),
-    /// The call is over.
-    Done(Done),
-}
-
-/// One attempt to be made.
-#[derive(Debug)]
-#[must_use = "its permit holds a slot"]
-pub struct Attempt {
-    /// 1 for the first; a redispatch keeps the number of the attempt it stands in for.
-    pub number: u32,
-    /// When it is given up.
-    pub deadline: Timestamp,
-    /// Whether the deadline is the call's own, before the attempt timeout: being cut there says
-    /// nothing about the dependency.
-    pub cut_by_call: bool,
-    /// The right to make it; names the endpoint.
-    pub permit: Permit,
-}
-
-/// What happened to the edge.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// Time passed, or the ticket was woken.
-    Tick,
-    /// The call's own deadline came before the attempt's end. The edge abandons the attempt, which
-    /// is recorded when it really ends, or is cancelled.
-    Cut,
-    /// The attempt ended. The slot stays with the permit until the edge releases it.
-    Ended {
-        /// The attempt's permit.
-        permit: &'a mut Permit,
-        /// How it ended.
-        outcome: Outcome,
-        /// Whether the request can be sent again, byte for byte.
-        replayable: bool,
-    },
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// The last attempt's outcome; our refusal only if nothing was sent.
-    pub outcome: Outcome,
-    /// Attempts that were sent.
-    pub attempts: u32,
-    /// Other endpoints tried at once, beside the attempts.
-    pub redispatches: u32,
-    /// Why it ended.
-    pub stop: StopReason,
-    /// After a refusal of ours: when it is worth asking again.
-    pub retry_after: Option<Duration>,
-}
+use tried::Tried;
 
 /// One whole call. See the module.
 #[derive(Debug)]
@@ -168,15 +113,15 @@ impl Operation {
             (Phase::BackingOff(until), Event::Tick) if now < until => Step::WaitUntil(until),
             (Phase::BackingOff(_), Event::Tick) => self.attempt(now, dependency, params, rng),
             (Phase::Queued(ticket, _), Event::Tick) => {
-                let tried = self.tried;
-                let avoid = |endpoint| tried.contains(endpoint);
-                let lane = self.call.lane;
-                let admitted = dependency.claim(now, params, lane, ticket, avoid, rng);
-                self.admitted(now, dependency, params, admitted)
+                self.claim(now, dependency, params, ticket, rng)
             }
             (Phase::Sent, Event::Ended { permit, outcome, replayable }) => {
                 dependency.record(now, params, permit, &outcome, rng);
                 self.take_back(dependency, permit, &outcome);
+                if !permit.is_sent() {
+                    // A redispatch must not wait for the slot of the attempt it stands in for.
+                    dependency.vacate(now, params, permit);
+                }
                 self.follow(now, dependency, params, &outcome, replayable, rng)
             }
             (Phase::Sent, Event::Cut) => {
@@ -237,18 +182,57 @@ impl Operation {
         rng: &mut impl Rng,
     ) -> Step {
         let lane = self.call.lane;
-        let remaining = now.until(self.deadline);
-        if remaining.is_zero() || !dependency.may_fit(now, lane, remaining, false) {
-            dependency.counters_mut().deadline_before_send += 1;
-            let (reason, cause) = (StopReason::Deadline, Cause::DeadlinePassed);
-            return self.finish(now, dependency, params, reason, cause, None);
+        let fitting = dependency.fitting(now, lane, now.until(self.deadline));
+        if fitting == Fitting::CannotFit {
+            return self.too_late(now, dependency, params);
         }
         self.attempt_begun = now;
         let (until, _) = self.attempt_deadline(params);
         let tried = self.tried;
         let avoid = |endpoint| tried.contains(endpoint);
         let admitted = dependency.admit(now, params, lane, until, avoid, rng);
-        self.admitted(now, dependency, params, admitted)
+        self.admitted(now, dependency, params, admitted, fitting)
+    }
+
+    /// Asks for the slot it has waited for, which is no use if too little time is left by now.
+    fn claim(
+        &mut self,
+        now: Timestamp,
+        dependency: &mut Dependency,
+        params: &StackParams,
+        ticket: Ticket,
+        rng: &mut impl Rng,
+    ) -> Step {
+        let tried = self.tried;
+        let avoid = |endpoint| tried.contains(endpoint);
+        let mut admitted = dependency.claim(now, params, self.call.lane, ticket, avoid, rng);
+        let mut fitting = Fitting::Fits;
+        if let Admitted::Permit(permit) = admitted {
+            fitting = dependency.fitting(now, self.call.lane, now.until(self.deadline));
+            if fitting == Fitting::CannotFit {
+                dependency.release(now, params, permit);
+                return self.too_late(now, dependency, params);
+            }
+            admitted = if now < self.attempt_deadline(params).0 {
+                Admitted::Permit(permit)
+            } else {
+                dependency.release(now, params, permit);
+                dependency.reject_full()
+            };
+        }
+        self.admitted(now, dependency, params, admitted, fitting)
+    }
+
+    /// Ends the call before an attempt that could not be answered in time.
+    fn too_late(
+        &mut self,
+        now: Timestamp,
+        dependency: &mut Dependency,
+        params: &StackParams,
+    ) -> Step {
+        dependency.counters_mut().deadline_before_send += 1;
+        let (reason, cause) = (StopReason::Deadline, Cause::DeadlinePassed);
+        self.finish(now, dependency, params, reason, cause, None)
     }
 
     /// Turns an admission into a step.
@@ -258,9 +242,15 @@ impl Operation {
         dependency: &mut Dependency,
         params: &StackParams,
         admitted: Admitted,
+        fitting: Fitting,
     ) -> Step {
         match admitted {
-            Admitted::Permit(permit) => Step::Send(self.send(dependency, params, permit)),
+            Admitted::Permit(permit) => {
+                if fitting == Fitting::AsScout {
+                    dependency.take_scout(now);
+                }
+                Step::Send(self.send(dependency, params, permit))
+            }
             Admitted::Queued(ticket, until) => {
                 self.phase = Phase::Queued(ticket, until);
                 Step::WaitUntil(until)
@@ -285,13 +275,13 @@ impl Operation {
         self.tried.add(permit.endpoint());
         let counters = dependency.counters_mut();
         if self.redispatching {
+            self.redispatches += 1;
             counters.redispatches += 1;
-        } else if self.attempts == 0 {
-            counters.first_attempts += 1;
         } else {
-            counters.retries += 1;
-        }
-        if !self.redispatching {
+            match self.attempts {
+                0 => counters.first_attempts += 1,
+                _ => counters.retries += 1,
+            }
             self.attempts += 1;
         }
         if core::mem::take(&mut self.paid) {
@@ -299,100 +289,6 @@ impl Operation {
         }
         let (deadline, cut_by_call) = self.attempt_deadline(params);
         Attempt { number: self.attempts, deadline, cut_by_call, permit }
-    }
-
-    /// Keeps the outcome, and takes back what an attempt that never left has not used: its
-    /// payment, and, if we refused it ourselves, its number.
-    fn take_back(&mut self, dependency: &mut Dependency, permit: &mut Permit, outcome: &Outcome) {
-        let refused_here = outcome.class() == Class::RefusedHere;
-        if self.last.is_none() || !refused_here {
-            self.last = Some(*outcome);
-        }
-        if permit.is_sent() {
-            return;
-        }
-        self.paid |= permit.take_paid();
-        if refused_here {
-            let counters = dependency.counters_mut();
-            if self.redispatching {
-                counters.redispatches -= 1;
-                self.redispatches -= 1;
-            } else {
-                self.attempts -= 1;
-                let count = match self.attempts {
-                    0 => &mut counters.first_attempts,
-                    _ => &mut counters.retries,
-                };
-                *count -= 1;
-            }
-        }
-    }
-
-    /// Decides what follows an ended attempt.
-    fn follow(
-        &mut self,
-        now: Timestamp,
-        dependency: &mut Dependency,
-        params: &StackParams,
-        outcome: &Outcome,
-        replayable: bool,
-        rng: &mut impl Rng,
-    ) -> Step {
-        let tried = self.tried;
-        let lane = self.call.lane;
-        let facts = Facts {
-            attempts: self.attempts,
-            redispatches: self.redispatches,
-            other_endpoint: dependency
-                .would_admit(now, params, lane, |endpoint| tried.contains(endpoint)),
-            safety: self.call.safety,
-            owner: self.call.owner,
-            retries_on: dependency.retries_on(now, params, lane),
-            replayable,
-            remaining: now.until(self.deadline),
-            previous_delay: self.previous_delay,
-        };
-        match retry::decide(params.retry.as_ref(), outcome, &facts, rng) {
-            Decision::Stop(reason) => {
-                self.finish(now, dependency, params, reason, outcome.cause(), None)
-            }
-            Decision::Redispatch => {
-                self.redispatches += 1;
-                self.redispatching = true;
-                self.attempt(now, dependency, params, rng)
-            }
-            Decision::RetryAfter(delay) => self.back_off(now, dependency, params, delay),
-        }
-    }
-
-    /// Waits before a retry, if it would be admitted, could fit, and can be paid for; the price
-    /// is asked last.
-    fn back_off(
-        &mut self,
-        now: Timestamp,
-        dependency: &mut Dependency,
-        params: &StackParams,
-        delay: Duration,
-    ) -> Step {
-        let at = now.after(delay);
-        let lane = self.call.lane;
-        let refused = if !dependency.would_admit(at, params, lane, |_| false) {
-            Some(StopReason::BreakerOpen)
-        } else if !dependency.may_fit(now, lane, at.until(self.deadline), true) {
-            Some(StopReason::Deadline)
-        } else if !self.paid && !dependency.withdraw(now, params) {
-            Some(StopReason::Budget)
-        } else {
-            None
-        };
-        if let Some(reason) = refused {
-            return self.finish(now, dependency, params, reason, Cause::DeadlinePassed, None);
-        }
-        self.paid = true;
-        self.redispatching = false;
-        self.previous_delay = delay;
-        self.phase = Phase::BackingOff(at);
-        Step::WaitUntil(at)
     }
 
     /// Ends the call. `cause` is the outcome only where no attempt has one.
@@ -440,28 +336,4 @@ fn deadline(now: Timestamp, call: &Call, params: &StackParams) -> Timestamp {
     let total = call.total.or(params.total);
     let own = total.map_or(Timestamp::MAX, |total| now.after(total));
     call.deadline.map_or(own, |stated| stated.min(own))
-}
-
-/// The endpoints tried last, up to eight: a call that has tried more may come back to the first.
-#[derive(Clone, Copy, Debug)]
-struct Tried {
-    endpoints: [usize; 8],
-    next: usize,
-}
-
-impl Default for Tried {
-    fn default() -> Self {
-        Self { endpoints: [usize::MAX; 8], next: 0 }
-    }
-}
-
-impl Tried {
-    fn add(&mut self, endpoint: usize) {
-        self.endpoints[self.next % self.endpoints.len()] = endpoint;
-        self.next += 1;
-    }
-
-    fn contains(&self, endpoint: usize) -> bool {
-        self.endpoints.contains(&endpoint)
-    }
 }

@@ -1,0 +1,150 @@
+//! What ended, slow and abandoned attempts teach: the breakers, the budget and the estimate.
+
+use super::terms::{HeldCall, Permit, Slot, SlotKind};
+use super::{Dependency, MOST_HELD, P99};
+use crate::breaker::BreakerPermit;
+use crate::outcome::{Cause, Outcome, Signal};
+use crate::rng::Rng;
+use crate::stack::StackParams;
+use crate::time::Timestamp;
+
+impl Dependency {
+    /// Records that the attempt is still in flight at its slow threshold. While nothing was sent
+    /// it waits for something of ours, and is asked about again one threshold later.
+    pub fn on_slow(
+        &mut self,
+        now: Timestamp,
+        params: &StackParams,
+        permit: &mut Permit,
+        rng: &mut impl Rng,
+    ) {
+        if !permit.is_sent() {
+            permit.slow_at = params.slow.map_or(Timestamp::MAX, |slow| now.after(slow));
+            return;
+        }
+        permit.slow_at = Timestamp::MAX;
+        let Slot { endpoint, lane, .. } = permit.slot;
+        if let Some(breaker) = &mut permit.breaker {
+            let breakers = &mut self.endpoints[endpoint].breakers;
+            let transition = breakers[lane].on_slow(now, &params.breaker, breaker, rng);
+            self.log(now, endpoint, lane, transition);
+        }
+    }
+
+    /// Records how the attempt ended: for the breakers, the budget and the estimate. Only the
+    /// first outcome of a permit counts. The slot stays taken until the release.
+    pub fn record(
+        &mut self,
+        now: Timestamp,
+        params: &StackParams,
+        permit: &mut Permit,
+        outcome: &Outcome,
+        rng: &mut impl Rng,
+    ) {
+        if core::mem::replace(&mut permit.recorded, true) {
+            return;
+        }
+        if now >= permit.slow_at {
+            self.on_slow(now, params, permit, rng);
+        }
+        self.record_time(now, permit, outcome);
+        if outcome.deposits() {
+            self.deposit(now, params);
+        }
+        if let Some(breaker) = permit.breaker.take() {
+            self.record_health(now, params, permit, breaker, outcome, rng);
+        }
+    }
+
+    /// The caller left, or no longer waits, and the call may still be executed: its slot stays
+    /// taken until it really ends ([`Dependency::end_held`]) or until its age reaches
+    /// max(3 × p99, 2 × its age now), at most twice the attempt timeout. What it took so far is
+    /// recorded as "at least this slow". A permit that was never sent is released at once.
+    pub fn abandon(
+        &mut self,
+        now: Timestamp,
+        params: &StackParams,
+        mut permit: Permit,
+        rng: &mut impl Rng,
+    ) -> Option<HeldCall> {
+        if !permit.is_sent() {
+            self.release(now, params, permit);
+            return None;
+        }
+        if !permit.is_recorded() {
+            self.record(now, params, &mut permit, &Outcome::of(Cause::CallerLeft), rng);
+        }
+        self.counters.abandoned += 1;
+        let age = now.since(permit.granted);
+        let known = self.lanes[permit.slot.lane].times.quantile(now, P99).unwrap_or_default();
+        let mut patience = known.saturating_mul(3).max(age.saturating_mul(2));
+        if let Some(timeout) = params.attempt_timeout {
+            patience = patience.min(timeout.saturating_mul(2));
+        }
+        let until = permit.granted.after(patience);
+        let is_full = permit.slot.kind == SlotKind::Unlimited && self.held.len() >= MOST_HELD;
+        if until <= now || is_full {
+            self.free(now, params, permit.slot);
+            return None;
+        }
+        let held = HeldCall { until, number: self.next_held };
+        self.next_held += 1;
+        self.held.insert(held, permit.slot);
+        Some(held)
+    }
+
+    /// The abandoned call has really ended; does nothing if it was given up before.
+    pub fn end_held(&mut self, now: Timestamp, params: &StackParams, held: HeldCall) {
+        if let Some(slot) = self.held.remove(&held) {
+            self.free(now, params, slot);
+        }
+    }
+
+    /// Adds a sample to the estimate: the time of an answer, or "at least this slow" for a call
+    /// that was cut. What was refused or never processed tells nothing about service time.
+    fn record_time(&mut self, now: Timestamp, permit: &Permit, outcome: &Outcome) {
+        let elapsed = now.since(permit.granted);
+        let times = &mut self.lanes[permit.slot.lane].times;
+        match outcome.cause() {
+            Cause::Status(429 | 502 | 503 | 504) => {}
+            Cause::Status(_) | Cause::Answered | Cause::BusinessError => {
+                times.record(now, elapsed);
+            }
+            Cause::AttemptTimeout | Cause::DeadlineCut | Cause::CallerLeft if permit.is_sent() => {
+                times.record_at_least(now, elapsed);
+            }
+            _ => {}
+        }
+    }
+
+    fn record_health(
+        &mut self,
+        now: Timestamp,
+        params: &StackParams,
+        permit: &Permit,
+        breaker: BreakerPermit,
+        outcome: &Outcome,
+        rng: &mut impl Rng,
+    ) {
+        let Slot { endpoint, lane, .. } = permit.slot;
+        let elapsed = now.since(permit.granted);
+        let own = self.breaker(endpoint, lane);
+        let knobs = &params.breaker;
+        let transition = match outcome.breaker_signal() {
+            Signal::Success => own.on_success(now, knobs, breaker, elapsed, rng),
+            Signal::Failure => own.on_failure(now, knobs, breaker, elapsed, rng),
+            Signal::Ignore => {
+                own.on_ignore(now, knobs, breaker);
+                None
+            }
+        };
+        self.log(now, endpoint, lane, transition);
+        if outcome.cause().is_connect_error() {
+            for other in (0..self.lanes.len()).filter(|other| *other != lane) {
+                self.roll_breaker(now, params, endpoint, other);
+                let transition = self.breaker(endpoint, other).on_unreachable(now, knobs, rng);
+                self.log(now, endpoint, other, transition);
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What a dependency hands out and reports: permits, rejections, counts and views.
+
+use core::time::Duration;
+
+use crate::breaker::{BreakerPermit, BreakerState, Transition, WindowCounts};
+use crate::bulkhead::Ticket;
+use crate::outcome::Cause;
+use crate::stack::StackParams;
+use crate::time::Timestamp;
+
+/// What an admitted call occupies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) endpoint: usize,
+    pub(super) lane: usize,
+    pub(super) kind: SlotKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlotKind {
+    /// No bulkhead was configured when it was admitted.
+    Unlimited,
+    Bulkhead,
+    Stream,
+    /// Given back before its permit.
+    Vacated,
+}
+
+/// The right to make one attempt. Comes back through [`release`](super::Dependency::release)
+/// or [`abandon`](super::Dependency::abandon), exactly once.
+#[derive(Debug)]
+#[must_use = "a permit that is not released holds its slot for ever"]
+pub struct Permit {
+    pub(super) slot: Slot,
+    /// Taken when the outcome is recorded.
+    pub(super) breaker: Option<BreakerPermit>,
+    pub(super) recorded: bool,
+    pub(super) granted: Timestamp,
+    pub(super) slow_at: Timestamp,
+    paid: bool,
+    sent: bool,
+}
+
+impl Permit {
+    pub(super) fn new(
+        now: Timestamp,
+        params: &StackParams,
+        slot: Slot,
+        breaker: BreakerPermit,
+    ) -> Self {
+        Self {
+            slot,
+            breaker: Some(breaker),
+            recorded: false,
+            granted: now,
+            slow_at: slow_at(now, params),
+            paid: false,
+            sent: false,
+        }
+    }
+
+    /// The endpoint to send to.
+    #[must_use]
+    pub const fn endpoint(&self) -> usize {
+        self.slot.endpoint
+    }
+
+    /// The lane it was admitted in.
+    #[must_use]
+    pub const fn lane(&self) -> usize {
+        self.slot.lane
+    }
+
+    /// When it was granted; service times are measured from here.
+    #[must_use]
+    pub const fn granted(&self) -> Timestamp {
+        self.granted
+    }
+
+    /// When to call [`Dependency::on_slow`](super::Dependency::on_slow); [`Timestamp::MAX`] once
+    /// the attempt counts as slow, or if nothing watches. Moves on while nothing was sent.
+    #[must_use]
+    pub const fn slow_at(&self) -> Timestamp {
+        self.slow_at
+    }
+
+    /// Says that the first byte is about to leave. From here on a lost permit is a lost call.
+    pub const fn mark_sent(&mut self) {
+        self.sent = true;
+    }
+
+    /// Whether anything may have been sent.
+    #[must_use]
+    pub const fn is_sent(&self) -> bool {
+        self.sent
+    }
+
+    /// Whether the outcome was recorded.
+    #[must_use]
+    pub const fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// Starts its clocks again at `now`: a large upload has ended and the wait for the head
+    /// begins, or a connection was had from a pool and the wait for it was not the dependency's.
+    pub fn restart(&mut self, now: Timestamp, params: &StackParams) {
+        self.granted = now;
+        if self.slow_at != Timestamp::MAX {
+            self.slow_at = slow_at(now, params);
+        }
+    }
+
+    /// Takes the payment for a retry back out, for another attempt to carry.
+    pub(in crate::stack) const fn take_paid(&mut self) -> bool {
+        core::mem::replace(&mut self.paid, false)
+    }
+
+    pub(in crate::stack) const fn pay(&mut self) {
+        self.paid = true;
+    }
+}
+
+/// The answer to [`Dependency::admit`](super::Dependency::admit).
+#[derive(Debug)]
+pub enum Admitted {
+    /// Go.
+    Permit(Permit),
+    /// Wait for the ticket to be woken, at the latest until then; claim it.
+    Queued(Ticket, Timestamp),
+    /// Nothing was taken.
+    Rejected(Rejection),
+}
+
+/// A refusal of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Which mechanism refused.
+    pub cause: Cause,
+    /// When it is worth asking again.
+    pub retry_after: Duration,
+}
+
+/// The name of a call that goes on without its caller. Orders by the time it is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldCall {
+    pub(super) until: Timestamp,
+    pub(super) number: u64,
+}
+
+impl HeldCall {
+    /// When its slot is freed at the latest.
+    #[must_use]
+    pub const fn until(&self) -> Timestamp {
+        self.until
+    }
+}
+
+/// What was decided since the start. Plain counts, under the dependency's lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls whose first attempt was admitted to be sent.
+    pub first_attempts: u64,
+    /// Retries admitted to be sent.
+    pub retries: u64,
+    /// Redispatches admitted to be sent.
+    pub redispatches: u64,
+    /// Retries not made because the budget was empty.
+    pub budget_exhausted: u64,
+    /// Attempts not sent because the deadline had passed or could not be met.
+    pub deadline_before_send: u64,
+    /// Attempts that went although the estimate spoke against it.
+    pub scouts: u64,
+    /// Refusals by an open breaker.
+    pub breaker_rejections: u64,
+    /// Refusals by a full bulkhead, at once or after the wait.
+    pub bulkhead_rejections: u64,
+    /// Calls that lost their caller after sending.
+    pub abandoned: u64,
+}
+
+/// A breaker's transition with its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedTransition {
+    /// When.
+    pub at: Timestamp,
+    /// Of which endpoint.
+    pub endpoint: usize,
+    /// For which lane.
+    pub lane: usize,
+    /// From, to, and why.
+    pub transition: Transition,
+}
+
+/// An endpoint as operators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointView {
+    /// Attempts in flight.
+    pub in_flight: u32,
+    /// The breaker for the lane asked for.
+    pub breaker: BreakerState,
+    /// When it lets probes through, if open.
+    pub open_until: Option<Timestamp>,
+    /// What its window holds.
+    pub counts: WindowCounts,
+}
+
+/// A lane as operators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneView {
+    /// Calls in flight.
+    pub in_flight: u32,
+    /// The 99th percentile of recent service times, where enough are known.
+    pub p99: Option<Duration>,
+}
+
+/// When a call granted at `granted` counts as slow.
+fn slow_at(granted: Timestamp, params: &StackParams) -> Timestamp {
+    params.slow.map_or(Timestamp::MAX, |slow| granted.after(slow))
+}

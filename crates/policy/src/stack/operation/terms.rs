@@ -1,0 +1,83 @@
+//! What an operation is told and says: calls, events, steps and ends.
+
+use core::time::Duration;
+
+use crate::outcome::{Outcome, Safety};
+use crate::retry::StopReason;
+use crate::stack::Permit;
+use crate::time::Timestamp;
+
+/// What is known of a call when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The lane (route) it runs in.
+    pub lane: usize,
+    /// Whether a second execution is harmless.
+    pub safety: Safety,
+    /// Whether this layer owns the retries of the path.
+    pub owner: bool,
+    /// When our answer must leave for the caller to have it in time. `None`: it did not say.
+    pub deadline: Option<Timestamp>,
+    /// In place of the dependency's total time.
+    pub total: Option<Duration>,
+}
+
+/// What the edge does next.
+#[derive(Debug)]
+pub enum Step {
+    /// Make this attempt.
+    Send(Attempt),
+    /// Report a tick then.
+    WaitUntil(Timestamp),
+    /// The call is over.
+    Done(Done),
+}
+
+/// One attempt to be made.
+#[derive(Debug)]
+#[must_use = "its permit holds a slot"]
+pub struct Attempt {
+    /// 1 for the first; a redispatch keeps the number of the attempt it stands in for.
+    pub number: u32,
+    /// When it is given up.
+    pub deadline: Timestamp,
+    /// Whether the deadline is the call's own, before the attempt timeout: being cut there says
+    /// nothing about the dependency.
+    pub cut_by_call: bool,
+    /// The right to make it; names the endpoint.
+    pub permit: Permit,
+}
+
+/// What happened to the edge.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Time passed, or the ticket was woken.
+    Tick,
+    /// The call's own deadline came before the attempt's end. The edge abandons the attempt, which
+    /// is recorded when it really ends, or is cancelled.
+    Cut,
+    /// The attempt ended. The slot stays with the permit until the edge releases it.
+    Ended {
+        /// The attempt's permit.
+        permit: &'a mut Permit,
+        /// How it ended.
+        outcome: Outcome,
+        /// Whether the request can be sent again, byte for byte.
+        replayable: bool,
+    },
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The last attempt's outcome; our refusal only if nothing was sent.
+    pub outcome: Outcome,
+    /// Attempts that were sent.
+    pub attempts: u32,
+    /// Other endpoints tried at once, beside the attempts.
+    pub redispatches: u32,
+    /// Why it ended.
+    pub stop: StopReason,
+    /// After a refusal of ours: when it is worth asking again.
+    pub retry_after: Option<Duration>,
+}
