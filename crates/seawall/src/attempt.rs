@@ -1,10 +1,13 @@
 //! What an attempt's future is handed, and what it says back while it runs.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
 
-use seawall_policy::{Attempt, Timestamp};
+use seawall_policy::{Attempt, Timestamp, remaining_to_send};
 use tokio::time::timeout_at;
 
 use crate::stack::Stack;
@@ -12,16 +15,17 @@ use crate::stack::Stack;
 /// What all attempts of one call share with the code that makes them.
 #[derive(Debug)]
 pub struct CallShared {
-    /// A bit per attempt (by sequence): something may have been sent.
-    sent: AtomicU64,
     /// [`NO_UPLOAD`], [`FLOWING`], or the time at which a large upload ended.
     upload: AtomicU64,
     replayable: AtomicBool,
-    /// A bit per attempt: it waits for a connection.
-    in_checkout: AtomicU64,
-    /// A bit per attempt: it got none.
-    checkout_failed: AtomicU64,
-    /// Nanoseconds spent waiting for a connection.
+    /// Something may have been sent.
+    sent: Marks,
+    in_checkout: Marks,
+    in_connect: Marks,
+    /// The last wait for a connection was in vain.
+    checkout_failed: Marks,
+    connect_failed: Marks,
+    /// Nanoseconds spent waiting for a connection from a pool.
     checkout_nanos: AtomicU64,
 }
 
@@ -41,11 +45,13 @@ impl CallShared {
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            sent: AtomicU64::new(0),
             upload: AtomicU64::new(NO_UPLOAD),
             replayable: AtomicBool::new(true),
-            in_checkout: AtomicU64::new(0),
-            checkout_failed: AtomicU64::new(0),
+            sent: Marks::default(),
+            in_checkout: Marks::default(),
+            in_connect: Marks::default(),
+            checkout_failed: Marks::default(),
+            connect_failed: Marks::default(),
             checkout_nanos: AtomicU64::new(0),
         })
     }
@@ -78,10 +84,10 @@ impl CallShared {
         self.replayable.load(Relaxed)
     }
 
-    /// Time spent waiting for a connection, all attempts together.
+    /// Time spent waiting for a connection from a pool, all attempts together.
     #[must_use]
-    pub fn checkout_wait(&self) -> std::time::Duration {
-        std::time::Duration::from_nanos(self.checkout_nanos.load(Relaxed))
+    pub fn checkout_wait(&self) -> Duration {
+        Duration::from_nanos(self.checkout_nanos.load(Relaxed))
     }
 
     /// The time at which a large upload ended, once.
@@ -92,7 +98,15 @@ impl CallShared {
     }
 
     pub(crate) fn is_sent(&self, sequence: u32) -> bool {
-        self.sent.load(Relaxed) & bit(sequence) != 0
+        self.sent.is_set(sequence)
+    }
+
+    pub(crate) fn is_in_checkout(&self, sequence: u32) -> bool {
+        self.in_checkout.is_set(sequence)
+    }
+
+    pub(crate) fn is_in_connect(&self, sequence: u32) -> bool {
+        self.in_connect.is_set(sequence)
     }
 }
 
@@ -104,6 +118,7 @@ pub struct AttemptContext {
     sequence: u32,
     number: u32,
     endpoint: usize,
+    granted: Timestamp,
     deadline: Timestamp,
 }
 
@@ -120,6 +135,7 @@ impl AttemptContext {
             sequence,
             number: attempt.number,
             endpoint: attempt.permit.endpoint(),
+            granted: attempt.permit.granted(),
             deadline: attempt.deadline,
         }
     }
@@ -142,46 +158,146 @@ impl AttemptContext {
         self.deadline
     }
 
+    /// The milliseconds to tell the next hop, in `X-Remaining-Ms`: from the attempt's grant to its
+    /// deadline, less 5 ms for the way back. `None` without a deadline, or with less than a
+    /// millisecond left.
+    #[must_use]
+    pub fn remaining_ms(&self) -> Option<u64> {
+        let is_bounded = self.deadline != Timestamp::MAX;
+        is_bounded.then(|| remaining_to_send(self.granted, self.deadline, RETURN_MARGIN, None))?
+    }
+
     /// Says that the first byte is about to leave. Until then a lost attempt is no lost call.
     pub fn mark_sent(&self) {
-        self.shared.sent.fetch_or(bit(self.sequence), Relaxed);
+        self.shared.sent.set(self.sequence);
     }
 
     /// Takes [`AttemptContext::mark_sent`] back: the transport gave the message back unsent.
     pub fn mark_unsent(&self) {
-        self.shared.sent.fetch_and(!bit(self.sequence), Relaxed);
+        self.shared.sent.clear(self.sequence);
     }
 
-    /// Waits for a connection from a pool, at most the stack's checkout time and never past the
-    /// attempt's deadline. Nothing counts as sent before it returns, and its time and its failures
-    /// have a class and a metric of their own.
+    /// Waits for a connection from a pool, at most the stack's checkout time; the attempt's own
+    /// deadline goes on meanwhile. Nothing counts as sent while it waits, and its time and its
+    /// failures have a class and a metric of their own: a pool that is empty is no sign of a sick
+    /// dependency, and asking it again in the same moment would not fill it.
+    ///
+    /// Give the pool no shorter wait of its own, or its error will be taken for the dependency's.
+    /// A pool without any finite wait is what this is for: without a checkout time in the stack,
+    /// and without an attempt timeout, nothing here bounds it either.
     ///
     /// # Errors
     /// [`CheckoutTimeout`]; the call ends with that reason if the attempt then returns an error.
     pub async fn checkout<F: Future>(&self, connection: F) -> Result<F::Output, CheckoutTimeout> {
-        let clock = *self.stack.clock();
-        let begun = clock.now();
-        let limit = self.stack.params().checkout().map_or(self.deadline, |wait| begun.after(wait));
-        let limit = clock.instant(limit.min(self.deadline));
-        self.shared.in_checkout.fetch_or(bit(self.sequence), Relaxed);
-        let waited = timeout_at(limit, connection).await;
-        self.shared.in_checkout.fetch_and(!bit(self.sequence), Relaxed);
-        let wait = clock.now().since(begun);
-        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.checkout_nanos.fetch_add(nanos, Relaxed);
-        self.stack.checkouts().count(wait, waited.is_err());
-        if waited.is_err() {
-            self.shared.checkout_failed.fetch_or(bit(self.sequence), Relaxed);
+        let mut connection = pin!(connection);
+        let at_once = poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx)));
+        if let Poll::Ready(output) = at_once.await {
+            self.stack.checkouts().count(Duration::ZERO, false);
+            return Ok(output);
         }
-        waited.map_err(|_| CheckoutTimeout)
+        let begun = self.stack.clock().now();
+        let mut wait = CheckoutWait { attempt: self, begun, outcome: Waited::Dropped };
+        self.shared.in_checkout.set(self.sequence);
+        let limit = self.stack.params().checkout();
+        let waited = self.limited(begun, limit, connection).await;
+        wait.outcome = if waited.is_some() { Waited::Given } else { Waited::TimedOut };
+        drop(wait);
+        if waited.is_none() {
+            self.shared.connect_failed.clear(self.sequence);
+            self.shared.checkout_failed.set(self.sequence);
+        }
+        waited.ok_or(CheckoutTimeout)
     }
 
-    pub(crate) fn in_checkout(&self) -> bool {
-        self.shared.in_checkout.load(Relaxed) & bit(self.sequence) != 0
+    /// Makes a connection, within the stack's connect time; the attempt's own deadline goes on
+    /// meanwhile. Nothing counts as sent while it is being made, so running out of time here is
+    /// *not processed*: any method may be tried again, and the breaker counts a failure.
+    ///
+    /// # Errors
+    /// [`ConnectTimeout`]; the attempt ends with that cause if it then returns an error.
+    pub async fn connect<F: Future>(&self, connection: F) -> Result<F::Output, ConnectTimeout> {
+        self.shared.in_connect.set(self.sequence);
+        let wait = ConnectWait(self);
+        let connected = match self.stack.params().connect() {
+            Some(limit) => {
+                let begun = self.stack.clock().now();
+                self.limited(begun, Some(limit), connection).await
+            }
+            None => Some(connection.await),
+        };
+        drop(wait);
+        if connected.is_none() {
+            self.shared.checkout_failed.clear(self.sequence);
+            self.shared.connect_failed.set(self.sequence);
+        }
+        connected.ok_or(ConnectTimeout)
+    }
+
+    /// Waits for `future`, at most `limit`; a limit that ends no earlier than the attempt is the
+    /// attempt's to keep, which knows whose time it was.
+    async fn limited<F: Future>(
+        &self,
+        begun: Timestamp,
+        limit: Option<Duration>,
+        future: F,
+    ) -> Option<F::Output> {
+        let until = limit.map_or(Timestamp::MAX, |limit| begun.after(limit));
+        if until >= self.deadline {
+            return Some(future.await);
+        }
+        timeout_at(self.stack.clock().instant(until), future).await.ok()
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        self.shared.is_sent(self.sequence)
+    }
+
+    /// Whether it waits for a connection, so that nothing can have been sent.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.shared.is_in_checkout(self.sequence) || self.shared.is_in_connect(self.sequence)
     }
 
     pub(crate) fn checkout_failed(&self) -> bool {
-        self.shared.checkout_failed.load(Relaxed) & bit(self.sequence) != 0
+        self.shared.checkout_failed.is_set(self.sequence)
+    }
+
+    pub(crate) fn connect_failed(&self) -> bool {
+        self.shared.connect_failed.is_set(self.sequence)
+    }
+}
+
+/// A wait for a pool; ends with its drop, whoever drops it.
+struct CheckoutWait<'a> {
+    attempt: &'a AttemptContext,
+    begun: Timestamp,
+    outcome: Waited,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Given,
+    TimedOut,
+    Dropped,
+}
+
+impl Drop for CheckoutWait<'_> {
+    fn drop(&mut self) {
+        let AttemptContext { stack, shared, sequence, deadline, .. } = self.attempt;
+        shared.in_checkout.clear(*sequence);
+        let now = stack.clock().now();
+        let cut = self.outcome == Waited::Dropped && now >= *deadline;
+        let wait = now.since(self.begun);
+        shared.checkout_nanos.fetch_add(nanos(wait), Relaxed);
+        stack.checkouts().count(wait, cut || self.outcome == Waited::TimedOut);
+    }
+}
+
+/// A connection being made.
+struct ConnectWait<'a>(&'a AttemptContext);
+
+impl Drop for ConnectWait<'_> {
+    fn drop(&mut self) {
+        self.0.shared.in_connect.clear(self.0.sequence);
     }
 }
 
@@ -200,7 +316,7 @@ impl Checkouts {
         self.total.load(Relaxed)
     }
 
-    /// How many came to nothing.
+    /// How many came to nothing, by the checkout time or by the attempt's.
     #[must_use]
     pub fn timeouts(&self) -> u64 {
         self.timeouts.load(Relaxed)
@@ -208,27 +324,50 @@ impl Checkouts {
 
     /// The time all of them waited.
     #[must_use]
-    pub fn waited(&self) -> std::time::Duration {
-        std::time::Duration::from_nanos(self.waited_nanos.load(Relaxed))
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_nanos.load(Relaxed))
     }
 
-    fn count(&self, wait: std::time::Duration, timed_out: bool) {
+    fn count(&self, wait: Duration, timed_out: bool) {
         self.total.fetch_add(1, Relaxed);
         self.timeouts.fetch_add(u64::from(timed_out), Relaxed);
-        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        self.waited_nanos.fetch_add(nanos, Relaxed);
+        self.waited_nanos.fetch_add(nanos(wait), Relaxed);
     }
 }
 
-/// No connection was to be had in time.
+/// No connection was to be had from the pool in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no connection from the pool in time")]
 pub struct CheckoutTimeout;
 
-/// The bit of an attempt; the sixty-fourth and later ones share the last.
-fn bit(sequence: u32) -> u64 {
-    1 << sequence.min(63)
+/// No connection was made in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no connection made in time")]
+pub struct ConnectTimeout;
+
+/// A mark an attempt. The sixty-fourth and later ones share the last; a call makes at most 20.
+#[derive(Debug, Default)]
+struct Marks(AtomicU64);
+
+impl Marks {
+    fn set(&self, sequence: u32) {
+        self.0.fetch_or(1 << sequence.min(63), Relaxed);
+    }
+
+    fn clear(&self, sequence: u32) {
+        self.0.fetch_and(!(1 << sequence.min(63)), Relaxed);
+    }
+
+    fn is_set(&self, sequence: u32) -> bool {
+        self.0.load(Relaxed) & (1 << sequence.min(63)) != 0
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 const NO_UPLOAD: u64 = 0;
 const FLOWING: u64 = u64::MAX;
+/// What the answer needs for its way back. Source: seawall-design.
+const RETURN_MARGIN: Duration = Duration::from_millis(5);

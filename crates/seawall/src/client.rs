@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use seawall_policy::{Call, Cause, Outcome, Safety, Timestamp};
 
 use crate::attempt::{AttemptContext, CallShared};
-use crate::call::{Answer, Cancel};
+use crate::call::Answer;
+use crate::flight::Cancel;
 use crate::report::Report;
 use crate::stack::Stack;
 
@@ -89,26 +90,18 @@ impl Stack {
         let classify = &classify;
         let called = self
             .drive(options.into(), shared, Cancel, |context: AttemptContext| {
-                let sending =
-                    Sending { context: context.clone(), future: attempt(context.clone()) };
-                async move {
-                    let result = sending.await;
-                    let outcome = match &result {
-                        Err(_) if context.checkout_failed() => Outcome::of(Cause::CheckoutTimeout),
-                        result => classify(result),
-                    };
-                    Classified { result, outcome }
-                }
+                Sending::new(context.clone(), attempt(context), classify)
             })
             .await;
-        Report::new(called.value.map(|value| value.result), &called.done)
+        Report::of(called)
     }
 }
 
 /// A result with what it means.
-struct Classified<T, E> {
-    result: Result<T, E>,
-    outcome: Outcome,
+#[derive(Debug)]
+pub(crate) struct Classified<T, E> {
+    pub(crate) result: Result<T, E>,
+    pub(crate) outcome: Outcome,
 }
 
 impl<T: Send, E: Send> Answer for Classified<T, E> {
@@ -118,23 +111,59 @@ impl<T: Send, E: Send> Answer for Classified<T, E> {
 }
 
 pin_project_lite::pin_project! {
-    /// Marks the attempt as sent as soon as its future does anything but wait for a connection.
-    struct Sending<F> {
+    /// Marks the attempt as sent as soon as its future does anything but wait for a connection,
+    /// and classifies what it gives.
+    pub(crate) struct Sending<F, C> {
         context: AttemptContext,
+        classify: C,
         #[pin]
         future: F,
     }
 }
 
-impl<F: Future> Future for Sending<F> {
-    type Output = F::Output;
+impl<F, C> Sending<F, C> {
+    pub(crate) const fn new(context: AttemptContext, future: F, classify: C) -> Self {
+        Self { context, classify, future }
+    }
+}
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+impl<F, C, T, E> Future for Sending<F, C>
+where
+    F: Future<Output = Result<T, E>>,
+    C: Fn(&Result<T, E>) -> Outcome,
+{
+    type Output = Classified<T, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let sending = self.project();
-        let polled = sending.future.poll(cx);
-        if !sending.context.in_checkout() && !sending.context.checkout_failed() {
-            sending.context.mark_sent();
-        }
-        polled
+        let context = sending.context;
+        let Poll::Ready(result) = sending.future.poll(cx) else {
+            if !context.is_waiting() {
+                context.mark_sent();
+            }
+            return Poll::Pending;
+        };
+        let outcome = match waited_in_vain(context).filter(|_| result.is_err()) {
+            Some(cause) => Outcome::of(cause),
+            None => {
+                context.mark_sent();
+                (sending.classify)(&result)
+            }
+        };
+        Poll::Ready(Classified { result, outcome })
+    }
+}
+
+/// The wait for a connection that an attempt without an answer has failed in, if it did nothing
+/// after it.
+fn waited_in_vain(context: &AttemptContext) -> Option<Cause> {
+    if context.is_sent() {
+        None
+    } else if context.checkout_failed() {
+        Some(Cause::CheckoutTimeout)
+    } else if context.connect_failed() {
+        Some(Cause::ConnectTimeout)
+    } else {
+        None
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use seawall_policy::{Done, Outcome, StopReason};
+use seawall_policy::{Class, Outcome, StopReason};
+
+use crate::call::Called;
+use crate::client::Classified;
 
 /// Why a call gave no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,21 +53,19 @@ pub struct Report<T, E> {
 }
 
 impl<T, E> Report<T, E> {
-    pub(crate) fn new(value: Option<Result<T, E>>, done: &Done) -> Self {
-        let result = match value {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => Err(Error::Inner(error)),
-            None => Err(match done.stop {
-                StopReason::BreakerOpen
-                | StopReason::BulkheadFull
-                | StopReason::CheckoutTimeout => {
-                    Error::Rejected { reason: done.stop, retry_after: done.retry_after }
-                }
-                StopReason::Deadline if done.attempts == 0 => {
-                    Error::Rejected { reason: done.stop, retry_after: None }
-                }
-                _ => Error::Elapsed,
-            }),
+    /// The report of a call that was driven; its slot is freed here.
+    pub(crate) fn of(called: Called<Classified<T, E>>) -> Self {
+        let Called { value, done, slot, ended, .. } = called;
+        if let Some(slot) = slot {
+            slot.end(ended);
+        }
+        let result = match value.map(|classified| classified.result) {
+            Some(result) => result.map_err(Error::Inner),
+            // Our refusal is the outcome only where no attempt has one.
+            None if done.outcome.class() == Class::RefusedHere => {
+                Err(Error::Rejected { reason: done.stop, retry_after: done.retry_after })
+            }
+            None => Err(Error::Elapsed),
         };
         Self {
             result,

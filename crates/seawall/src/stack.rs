@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use arc_swap::ArcSwap;
@@ -34,6 +34,9 @@ struct Inner {
     state: Mutex<State>,
     checkouts: Checkouts,
 }
+
+/// A stack that this does not keep alive.
+pub(crate) struct WeakStack(Weak<Inner>);
 
 struct State {
     dependency: Dependency,
@@ -101,6 +104,8 @@ impl Stack {
     /// As [`Stack::new`]; the old parameters stay in force.
     pub fn reconfigure(&self, config: &StackConfig) -> Result<(), ConfigError> {
         self.inner.params.store(Arc::new(StackParams::new(config)?));
+        // A higher limit lets waiting calls in now.
+        self.housekeep();
         Ok(())
     }
 
@@ -135,25 +140,34 @@ impl Stack {
         self.with(|dependency, params, _| dependency.handle_timeout(now, params));
     }
 
-    /// Whom to wake when `ticket` is decided.
+    /// Whom to wake when `ticket` is decided. Wakers are cloned and dropped outside the lock: what
+    /// they belong to may hold permits of this stack.
     pub(crate) fn wake_on(&self, ticket: Ticket, waker: &Waker) {
-        let mut state = self.inner.state.lock();
-        match state.wakers.get_mut(&ticket) {
-            Some(known) => known.clone_from(waker),
-            None => {
-                state.wakers.insert(ticket, waker.clone());
-            }
-        }
+        let waker = waker.clone();
+        let replaced = self.inner.state.lock().wakers.insert(ticket, waker);
+        drop(replaced);
     }
 
     /// Forgets whom to wake.
     pub(crate) fn forget(&self, ticket: Ticket) {
-        self.inner.state.lock().wakers.remove(&ticket);
+        let forgotten = self.inner.state.lock().wakers.remove(&ticket);
+        drop(forgotten);
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakStack {
+        WeakStack(Arc::downgrade(&self.inner))
     }
 
     /// Frees the slot of a call that has really ended.
     pub(crate) fn release(&self, now: Timestamp, permit: Permit) {
         self.with(|dependency, params, _| dependency.release(now, params, permit));
+    }
+}
+
+impl WeakStack {
+    /// The stack, if somebody still uses it.
+    pub(crate) fn upgrade(&self) -> Option<Stack> {
+        self.0.upgrade().map(|inner| Stack { inner })
     }
 }
 
@@ -180,6 +194,13 @@ impl SlotGuard {
     #[must_use]
     pub fn endpoint(&self) -> Option<usize> {
         self.permit.as_ref().map(Permit::endpoint)
+    }
+
+    /// Frees the slot, as dropping it does, at a time that is already known.
+    pub fn end(mut self, now: Timestamp) {
+        if let Some(permit) = self.permit.take() {
+            self.stack.release(now, permit);
+        }
     }
 
     /// Moves the call to the separate count of long-lived streams.

@@ -1,0 +1,361 @@
+//! One attempt in flight, apart from its caller.
+//!
+//! An attempt's future lives in one box with its permit and its timer, so that it can go on
+//! without its caller: what "the caller left" means is the [`OnAbandon`] passed in. Whatever
+//! happens, the permit comes back exactly once:
+//!
+//! | the caller leaves while | what happens |
+//! |---|---|
+//! | queued or backing off | ticket and payment are returned |
+//! | nothing was sent yet | everything is returned, nothing is recorded |
+//! | sent, [`Finish`] | the call runs on to its end or its own timeout and is recorded then |
+//! | sent, [`Cancel`] | the future is dropped; the slot frees when the call is given up |
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use seawall_policy::{Attempt, Cause, HeldCall, Outcome, Permit, StackParams, Timestamp};
+use tokio::time::{Sleep, sleep_until};
+
+use crate::attempt::{CallShared, Upload};
+use crate::call::Answer;
+use crate::stack::Stack;
+
+/// What happens to an attempt in flight whose caller left, or no longer waits for it.
+pub trait OnAbandon<F: Future>: Copy + Unpin {
+    /// Takes over the attempt.
+    fn abandon(&self, call: InFlight<F>);
+}
+
+/// The attempt is dropped where it stands; its slot is freed when it is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Cancel;
+
+impl<F: Future> OnAbandon<F> for Cancel {
+    fn abandon(&self, call: InFlight<F>) {
+        drop(call);
+    }
+}
+
+/// The attempt runs on in a task of its own, to its end or its own timeout. Outside a tokio
+/// runtime it is cancelled.
+#[derive(Clone, Copy, Debug)]
+pub struct Finish;
+
+impl<F> OnAbandon<F> for Finish
+where
+    F: Future + Send + 'static,
+    F::Output: Answer + Send,
+{
+    fn abandon(&self, call: InFlight<F>) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(call.run_on());
+        }
+    }
+}
+
+/// One attempt in flight. Dropping it abandons the attempt.
+#[must_use = "dropping an attempt abandons it"]
+pub struct InFlight<F: Future>(Pin<Box<Flight<F>>>);
+
+pin_project_lite::pin_project! {
+    struct Flight<F: Future> {
+        #[pin]
+        future: F,
+        #[pin]
+        timer: Sleep,
+        lease: Lease,
+        deadline: Timestamp,
+        cut_by_call: bool,
+    }
+}
+
+/// What an attempt in flight occupies: its permit, or, once it was given up, its place among the
+/// held.
+pub(crate) struct Lease {
+    stack: Stack,
+    shared: Arc<CallShared>,
+    sequence: u32,
+    hold: Hold,
+    deadline: Timestamp,
+    cut_by_call: bool,
+}
+
+enum Hold {
+    Permit(Permit),
+    Held(HeldCall),
+    Nothing,
+}
+
+impl Lease {
+    /// Takes the permit in at once, so that nothing that happens before the first poll loses it.
+    pub(crate) fn new(
+        stack: &Stack,
+        shared: &Arc<CallShared>,
+        sequence: u32,
+        attempt: Attempt,
+    ) -> Self {
+        Self {
+            stack: stack.clone(),
+            shared: Arc::clone(shared),
+            sequence,
+            hold: Hold::Permit(attempt.permit),
+            deadline: attempt.deadline,
+            cut_by_call: attempt.cut_by_call,
+        }
+    }
+
+    /// The permit, knowing whether anything was sent.
+    pub(crate) fn permit(&mut self) -> Option<&mut Permit> {
+        let Hold::Permit(permit) = &mut self.hold else { return None };
+        if self.shared.is_sent(self.sequence) {
+            permit.mark_sent();
+        }
+        Some(permit)
+    }
+
+    /// Whether anything may have been sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.shared.is_sent(self.sequence)
+    }
+
+    /// What an attempt whose own time is up was doing: nothing was sent while it waited for a
+    /// connection.
+    pub(crate) fn cause_of_timeout(&self) -> Cause {
+        match () {
+            () if self.is_sent() => Cause::AttemptTimeout,
+            () if self.shared.is_in_checkout(self.sequence) => Cause::CheckoutTimeout,
+            () if self.shared.is_in_connect(self.sequence) => Cause::ConnectTimeout,
+            () => Cause::AttemptTimeout,
+        }
+    }
+
+    /// Takes the permit out; what is only held stays.
+    pub(crate) fn take(&mut self) -> Option<Permit> {
+        self.permit()?;
+        match std::mem::replace(&mut self.hold, Hold::Nothing) {
+            Hold::Permit(permit) => Some(permit),
+            Hold::Held(_) | Hold::Nothing => None,
+        }
+    }
+
+    /// Gives the call up: from here on it only holds its slot.
+    fn give_up(&mut self, now: Timestamp) {
+        if let Some(permit) = self.take() {
+            let held = self
+                .stack
+                .with(|dependency, params, rng| dependency.abandon(now, params, permit, rng));
+            self.hold = held.map_or(Hold::Nothing, Hold::Held);
+        }
+    }
+
+    /// An upload that is over, or has been answered before its end, is no part of the time the
+    /// dependency took.
+    pub(crate) fn settle_upload(&mut self, now: Timestamp, params: &StackParams) {
+        let since = match self.shared.upload() {
+            Upload::Kept => return,
+            Upload::Flowing => now,
+            Upload::Ended(at) => at,
+        };
+        if let Hold::Permit(permit) = &mut self.hold {
+            permit.restart(since, params);
+        }
+    }
+
+    /// Marks the call as slow if it is; when to look again.
+    fn watch(&mut self, now: Timestamp) -> Timestamp {
+        let Hold::Permit(permit) = &mut self.hold else { return Timestamp::MAX };
+        if now >= permit.slow_at() {
+            self.stack.with(|dependency, params, rng| dependency.on_slow(now, params, permit, rng));
+        }
+        permit.slow_at()
+    }
+
+    fn record(&mut self, now: Timestamp, outcome: &Outcome) {
+        let stack = self.stack.clone();
+        if let Some(permit) = self.permit() {
+            stack.with(|dependency, params, rng| {
+                dependency.record(now, params, permit, outcome, rng);
+            });
+        }
+    }
+
+    /// The call has really ended: frees its slot.
+    fn end(&mut self, now: Timestamp) {
+        match std::mem::replace(&mut self.hold, Hold::Nothing) {
+            Hold::Permit(permit) => self.stack.release(now, permit),
+            Hold::Held(held) => {
+                self.stack.with(|dependency, params, _| dependency.end_held(now, params, held));
+            }
+            Hold::Nothing => {}
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Dropped with its permit, the call was cancelled; dropped while held, it stays held
+        // until it is given up: a reset proves nothing about the other side.
+        if matches!(self.hold, Hold::Permit(_)) {
+            self.give_up(self.stack.clock().now());
+        }
+    }
+}
+
+/// What a poll of an attempt brought.
+pub(crate) enum Flown<T> {
+    Answer(T),
+    /// A large upload has ended: its clocks are to be started again.
+    UploadEnded,
+    Deadline,
+}
+
+impl<F: Future> InFlight<F> {
+    pub(crate) fn new(lease: Lease, future: F) -> Self {
+        let (deadline, cut_by_call) = (lease.deadline, lease.cut_by_call);
+        let slow_at = match &lease.hold {
+            Hold::Permit(permit) => permit.slow_at(),
+            Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
+        };
+        let timer = sleep_until(lease.stack.clock().instant(slow_at.min(deadline)));
+        Self(Box::pin(Flight { future, timer, lease, deadline, cut_by_call }))
+    }
+
+    /// Polls the attempt, and its slow threshold; ready with the answer, or at the deadline.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Flown<F::Output>> {
+        let mut flight = self.0.as_mut().project();
+        if let Poll::Ready(answer) = flight.future.as_mut().poll(cx) {
+            return Poll::Ready(Flown::Answer(answer));
+        }
+        loop {
+            ready!(flight.timer.as_mut().poll(cx));
+            let clock = *flight.lease.stack.clock();
+            let now = clock.now();
+            let next = match flight.lease.shared.upload() {
+                Upload::Ended(_) => return Poll::Ready(Flown::UploadEnded),
+                // Only the idle limit of the body applies; look again a little later.
+                Upload::Flowing => now.after(UPLOAD_TICK),
+                Upload::Kept if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
+                Upload::Kept => flight.lease.watch(now).min(*flight.deadline),
+            };
+            flight.timer.as_mut().reset(clock.instant(next));
+        }
+    }
+
+    /// Moves the deadline; the timer goes off at the slow threshold if that comes first.
+    pub(crate) fn extend(&mut self, deadline: Timestamp, cut_by_call: bool) {
+        let mut flight = self.0.as_mut().project();
+        (*flight.deadline, *flight.cut_by_call) = (deadline, cut_by_call);
+        let slow_at = match &flight.lease.hold {
+            Hold::Permit(permit) => permit.slow_at(),
+            Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
+        };
+        let at = flight.lease.stack.clock().instant(deadline.min(slow_at));
+        flight.timer.as_mut().reset(at);
+    }
+
+    pub(crate) fn lease(&mut self) -> &mut Lease {
+        self.0.as_mut().project().lease
+    }
+
+    pub(crate) fn is_cut_by_call(&self) -> bool {
+        self.0.cut_by_call
+    }
+
+    /// Gives the attempt up: what was sent may still be executed and holds its slot.
+    pub fn give_up(&mut self, now: Timestamp) {
+        self.lease().give_up(now);
+    }
+
+    /// Sets the clocks to the attempt's own, without its caller. False: there is nothing to run on
+    /// for.
+    fn take_own_clocks(&mut self) -> bool {
+        let stack = self.lease().stack.clone();
+        let now = stack.clock().now();
+        let timeout = stack.params().attempt_timeout();
+        let flowing = self.lease().shared.upload() == Upload::Flowing;
+        let (cut_by_call, deadline) = (self.0.cut_by_call, self.0.deadline);
+        let Some(permit) = self.lease().permit() else { return self.outlast_hold() };
+        if !permit.is_sent() || flowing {
+            return false;
+        }
+        match timeout {
+            Some(timeout) if cut_by_call => {
+                let own = permit.granted().after(timeout);
+                self.extend(own, false);
+            }
+            None if now >= deadline => {
+                self.give_up(now);
+                return self.outlast_hold();
+            }
+            Some(_) | None => {}
+        }
+        true
+    }
+
+    /// Runs until the slot is given up. False: it is free already.
+    fn outlast_hold(&mut self) -> bool {
+        let Hold::Held(held) = &self.lease().hold else { return false };
+        let until = held.until();
+        self.extend(until, false);
+        true
+    }
+}
+
+impl<F> InFlight<F>
+where
+    F: Future,
+    F::Output: Answer + Send,
+{
+    /// Goes on without the caller: to the end, or to the attempt's own timeout, is recorded then,
+    /// and holds its slot until it has really ended or is given up. An attempt that has sent
+    /// nothing, or whose upload still flows, is dropped.
+    pub async fn run_on(mut self) {
+        if !self.take_own_clocks() {
+            return;
+        }
+        let stack = self.lease().stack.clone();
+        loop {
+            let flown = poll_fn(|cx| self.poll(cx)).await;
+            let now = stack.clock().now();
+            let params = stack.params();
+            match flown {
+                Flown::Answer(answer) => {
+                    self.lease().settle_upload(now, &params);
+                    self.lease().record(now, &answer.outcome());
+                    answer.run_on().await;
+                    self.lease().end(stack.clock().now());
+                    return;
+                }
+                Flown::UploadEnded => {
+                    self.lease().settle_upload(now, &params);
+                    let ended = self.lease().shared.take_upload_end().unwrap_or(now);
+                    let own = params.attempt_timeout().map_or(Timestamp::MAX, |t| ended.after(t));
+                    self.extend(own, false);
+                }
+                Flown::Deadline => {
+                    if params.attempt_timeout().is_some() {
+                        self.lease().record(now, &Outcome::of(Cause::AttemptTimeout));
+                    }
+                    let was_held = self.lease().permit().is_none();
+                    self.give_up(now);
+                    if was_held || !self.outlast_hold() {
+                        stack.housekeep();
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<F: Future> std::fmt::Debug for InFlight<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InFlight").field("deadline", &self.0.deadline).finish_non_exhaustive()
+    }
+}
+
+/// How often a flowing upload is looked at.
+const UPLOAD_TICK: std::time::Duration = std::time::Duration::from_millis(200);
