@@ -14,8 +14,7 @@ use crate::admin::{
 use crate::config::Protocol;
 use crate::gateway::{Gateway, Upstream};
 use crate::metrics::{
-    BreakerState, BreakerView, BulkheadView, Exposition, Format, PoolView, Snapshot, Source,
-    UpstreamSnapshot,
+    BreakerView, BulkheadView, Exposition, Format, PoolView, Snapshot, Source, UpstreamSnapshot,
 };
 use crate::server::{ConnectionGauges, DrainPhase, DrainView, Server};
 
@@ -164,15 +163,16 @@ impl Source for Scraped {
 fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamSnapshot) {
     let now = gateway.clock.now();
     let limit = u64::from(upstream.config.bulkhead.limit);
-    let transitions = upstream.transitions.lock().clone();
     upstream.stack.with(|dependency, params, _| {
         let bulkhead = dependency.bulkhead();
         into.retries_off = dependency.retries_off_until(now).is_some();
-        into.budget_balance = dependency.budget_millitokens().map(tokens);
+        into.budget_millitokens = dependency.budget_millitokens();
+        into.budget_exhausted = dependency.counters().budget_exhausted;
         into.bulkhead = BulkheadView {
             in_flight: u64::from(bulkhead.in_flight()),
             limit,
             waiting: u64::from(bulkhead.waiting()),
+            abandoned: dependency.held() as u64,
             streams: u64::from(bulkhead.streams()),
         };
         if upstream.config.breaker.is_none() {
@@ -183,13 +183,7 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
                 let Some(view) = dependency.endpoint_view(now, params, endpoint, lane) else {
                     continue;
                 };
-                let at = endpoint * upstream.lanes.len() + lane;
-                into.breakers.push(BreakerView {
-                    route: *route,
-                    endpoint,
-                    state: state(view.breaker),
-                    transitions: transitions.get(at).copied().unwrap_or_default(),
-                });
+                into.breakers.push(BreakerView { route: *route, endpoint, state: view.breaker });
             }
         }
     });
@@ -216,7 +210,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
                 let view = dependency.endpoint_view(now, params, index, lane)?;
                 Some(EndpointBreakerView {
                     route: gateway.config.routes.get(*route)?.name.clone(),
-                    state: state(view.breaker).as_str(),
+                    state: view.breaker.as_str(),
                     calls: view.counts.calls,
                     failures: view.counts.failures,
                     probes_in_ms: view.open_until.map(|until| millis(now.until(until))),
@@ -278,14 +272,6 @@ fn upstream_queues(gateway: &Gateway, upstream: &Upstream) -> [QueueView; 2] {
             when_full: "the call is refused: 503, stop reason checkout_timeout",
         },
     ]
-}
-
-const fn state(state: seawall_policy::BreakerState) -> BreakerState {
-    match state {
-        seawall_policy::BreakerState::Closed => BreakerState::Closed,
-        seawall_policy::BreakerState::HalfOpen => BreakerState::HalfOpen,
-        seawall_policy::BreakerState::Open => BreakerState::Open,
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a balance is far below 2^52")]

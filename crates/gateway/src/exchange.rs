@@ -122,7 +122,7 @@ impl Exchange {
             attempts: self.done.map_or(0, |done| done.attempts),
             redispatches: self.done.map_or(0, |done| done.redispatches),
             caller_attempt: self.caller_attempt,
-            stop_reason: self.done.map(|done| done.stop.as_str()),
+            stop_reason: self.done.map(|done| done.stop),
             cause: self.cause(),
             refusal: self.refusal,
             queue_wait: self.queued,
@@ -158,8 +158,7 @@ impl Exchange {
             metrics.degraded(route);
         }
         if let Some(done) = &self.done {
-            let reason = done.stop.index();
-            metrics.stopped(route, reason);
+            metrics.stopped(route, done.stop);
         }
     }
 }

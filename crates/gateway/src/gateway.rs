@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use seawall::{Clock, Stack};
-use seawall_policy::{
-    BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams, StopReason,
-};
+use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams};
 
 use crate::access_log::AccessLog;
 use crate::config::{self, GatewayConfig, Protocol};
@@ -44,8 +42,6 @@ pub(crate) struct Upstream {
     pub(crate) endpoint_names: Vec<String>,
     /// Index of the route of each lane.
     pub(crate) lanes: Vec<usize>,
-    /// Transitions of each breaker into closed, half-open and open, by endpoint and lane.
-    pub(crate) transitions: Mutex<Vec<[u64; 3]>>,
 }
 
 impl Gateway {
@@ -131,7 +127,6 @@ impl Upstream {
         Ok(Self {
             endpoint_names: targets.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
             pool: Pool::new(pool_settings(upstream), targets, resolver.clone(), clock),
-            transitions: Mutex::new(vec![[0; 3]; endpoints * lanes.len().max(1)]),
             config: upstream.clone(),
             stack,
             lanes,
@@ -149,15 +144,8 @@ impl Upstream {
     fn collect_transitions(&self, gateway: &Gateway) {
         while let Some(logged) = self.stack.with(|dependency, _, _| dependency.pop_transition()) {
             let to = logged.transition.to;
-            let lanes = self.lanes.len().max(1);
-            if let Some(counts) =
-                self.transitions.lock().get_mut(logged.endpoint * lanes + logged.lane)
-            {
-                counts[match to {
-                    seawall_policy::BreakerState::Closed => 0,
-                    seawall_policy::BreakerState::HalfOpen => 1,
-                    seawall_policy::BreakerState::Open => 2,
-                }] += 1;
+            if let Some(route) = self.lanes.get(logged.lane) {
+                gateway.metrics.breaker_changed(*route, logged.endpoint, to);
             }
             let route = self.lanes.get(logged.lane).and_then(|at| gateway.config.routes.get(*at));
             gateway.diagnostics.info(
@@ -226,7 +214,6 @@ fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
         routes: config.routes.iter().map(route).collect(),
         upstreams: upstreams.iter().map(labels).collect(),
         listeners: config.listeners.iter().map(|at| at.address.to_string()).collect(),
-        stop_reasons: StopReason::ALL.iter().map(|reason| reason.as_str()).collect(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, DATE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, DATE, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
 use seawall::{Answer, AttemptContext, CallShared, Clock, OnAbandon};
@@ -110,6 +110,11 @@ impl Outbound {
             Protocol::Http1 => Version::HTTP_11,
             Protocol::H2c => Version::HTTP_2,
         };
+        // hyper drops the body of a GET that announces neither a length nor a coding.
+        let announced = self.headers.contains_key(CONTENT_LENGTH);
+        if self.protocol == Protocol::Http1 && self.upload.is_some() && !announced {
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         if let Some(names) = &self.names {
             let number = self.caller_attempt.max(context.number());
             let headers = request.headers_mut();

@@ -305,10 +305,8 @@ fn count(gateway: &Gateway, route: &Route, exchange: &Exchange, done: &Done) {
     if let (Some(granted), Some(head)) = (exchange.granted, exchange.head) {
         metrics.stage(Some(index), Stage::UpstreamHead, head.since(granted));
     }
-    match done.stop {
-        StopReason::Budget => metrics.budget_exhausted(route.upstream),
-        StopReason::Deadline if done.attempts == 0 => metrics.deadline_before_send(index),
-        _ => {}
+    if done.stop == StopReason::Deadline && done.attempts == 0 {
+        metrics.deadline_before_send(index);
     }
     if done.stop == StopReason::Deadline
         && let (Some(deadline), Some(head)) = (exchange.deadline, exchange.head)

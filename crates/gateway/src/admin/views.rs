@@ -100,6 +100,10 @@ pub struct EndpointBreakerView {
     pub route: String,
     /// `closed`, `half_open` or `open`.
     pub state: &'static str,
+    /// Calls in its window.
+    pub calls: u64,
+    /// Failures among them.
+    pub failures: u64,
     /// Until probes are let through; nothing unless it is open.
     pub probes_in_ms: Option<u64>,
 }
