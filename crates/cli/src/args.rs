@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn check_takes_one_file() {
-        let Command::Check(args) = Cli::try_parse_from(["seawall", "check", "f"]).unwrap().command;
+        let command = Cli::try_parse_from(["seawall", "check", "f"]).unwrap().command;
+        let Command::Check(args) = command else { panic!("{command:?}") };
         assert_eq!(args.file, PathBuf::from("f"));
         assert!(Cli::try_parse_from(["seawall", "check"]).is_err());
         assert!(Cli::try_parse_from(["seawall", "check", "f", "g"]).is_err());

@@ -82,6 +82,7 @@ mod tests {
             route: route.to_owned(),
             state,
             probes_in_ms,
+            ..EndpointBreakerView::default()
         };
         let bridge = UpstreamView {
             name: "bridge".to_owned(),

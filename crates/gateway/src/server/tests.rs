@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::{Authority, check_framing};
+use crate::authority::Authority;
+use crate::headers::check_framing;
 
 mod abuse;
 mod draining;
