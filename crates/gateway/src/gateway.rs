@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use seawall::{Clock, Stack};
-use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams};
+use seawall_policy::{
+    BreakerOptions, BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams,
+};
 
 use crate::access_log::AccessLog;
 use crate::config::{self, GatewayConfig, Protocol};
@@ -166,11 +168,17 @@ impl Upstream {
 
 /// The chain in front of an upstream. The total may be overridden by a route, per call.
 fn stack_config(upstream: &config::Upstream) -> StackConfig {
+    // Where nobody set a timeout, only a call that has timed out is slow: half of a default of
+    // 12 s says nothing about what this upstream's callers call slow.
+    let judged = |breaker: BreakerOptions| BreakerOptions {
+        slow: breaker.slow.or(Some(upstream.timeouts.attempt)),
+        ..breaker
+    };
     StackConfig {
         total: Some(upstream.timeouts.total),
         retry: upstream.retry,
         budget: upstream.budget,
-        breaker: upstream.breaker,
+        breaker: upstream.breaker.map(judged),
         attempt_timeout: Some(upstream.timeouts.attempt),
         bulkhead: Some(upstream.bulkhead),
         checkout: Some(upstream.timeouts.checkout),
