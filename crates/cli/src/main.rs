@@ -7,8 +7,9 @@ use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use seawall_cli::args::{Cli, Command, RunArgs};
 use seawall_cli::check::{Verdict, check};
+use seawall_cli::demo::demo;
+use seawall_cli::run;
 use seawall_cli::terminal::wants_colour;
-use seawall_cli::{demo, run};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

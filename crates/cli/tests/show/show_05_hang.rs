@@ -16,7 +16,8 @@ fn a_hang_is_seen_though_every_caller_leaves_before_the_timeout() {
         let gateway = stage
             .configured(&format!(
                 "upstreams: {{only: {{endpoints: [\"{}\"], \
-                 timeouts: {{attempt: 800ms, total: 2s}}, breaker: {{slow: 400ms}}, bulkhead: {{limit: 150}}}}}}\n",
+                 timeouts: {{attempt: 800ms, total: 2s}}, breaker: {{slow: 400ms}}, \
+                 bulkhead: {{limit: 150}}}}}}\n",
                 upstream.url()
             ))
             .await;

@@ -134,7 +134,7 @@ fn nothing_is_smuggled_behind_a_malformed_request() {
             ("a field of 256 KiB", format!("GET /a HTTP/1.1\r\nHost: x\r\nX-A: {long}\r\n\r\n")),
             ("a target of 256 KiB", format!("GET /{long} HTTP/1.1\r\nHost: x\r\n\r\n")),
         ] {
-            let told = one(stage, &gateway, &upstream, name, &request, Fate::Refused).await;
+            let told = one(stage, &gateway, &upstream, name, &request, Refused).await;
             stage.tell(name, told);
         }
         alive(&gateway).await;
@@ -159,10 +159,10 @@ async fn one(
     let status = came.status();
     let refused = status.is_none_or(|status| (400..500).contains(&status) || status == 501);
     let fits = match fate {
-        Fate::Refused => refused && came.closed && passed == 0 && second == 0,
-        Fate::RefusedOrLast => came.closed && passed <= 1 && second == 0,
+        Refused => refused && came.closed && passed == 0 && second == 0,
+        RefusedOrLast => came.closed && passed <= 1 && second == 0,
         // The second is a request in its own right where the first ended where it says.
-        Fate::Unambiguous => passed <= 1 && second <= 1 && (second == 0 || status.is_some()),
+        Unambiguous => passed <= 1 && second <= 1 && (second == 0 || status.is_some()),
     };
     let told = format!(
         "{}{}{}",

@@ -15,7 +15,7 @@ use super::behaviour::{Arrival, BodySeen};
 /// Every arrival since the start, and how many are being served.
 ///
 /// One short critical section per event: at 1,000 requests/s it costs less than a thousandth of a
-/// core. Holds [`ARRIVALS_MAX`] arrivals; later ones are served and not kept.
+/// core. Holds about a million arrivals; later ones are served and not kept.
 #[derive(Debug, Default)]
 pub struct Journal {
     book: Mutex<Book>,
