@@ -1,16 +1,21 @@
 //! The bytes of a connection on their way in and out: what was read before its protocol was known
 //! comes first, heads and frames are noticed, and a peer that takes nothing is given up.
+//!
+//! A socket that is closed with bytes unread resets the connection, and the peer may lose what we
+//! sent last: the answer to an upload that was refused, or the last answers before GOAWAY. So the
+//! end is said first, and what still comes is read and thrown away until the peer has closed, for
+//! at most a second. Source: RFC 9112 section 9.6.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Sleep, sleep, sleep_until};
 
 use super::frames::FrameScanner;
 use super::gauges::CloseReason;
@@ -30,6 +35,8 @@ pub(super) struct ConnIo<S> {
     stalled: Option<Pin<Box<Sleep>>>,
     /// Whether `stalled` is running; the timer itself is kept for the next time.
     is_stalled: bool,
+    /// Runs from the end of our side until that of the peer's.
+    lingering: Option<Pin<Box<Sleep>>>,
     _guard: ConnGuard,
 }
 
@@ -51,6 +58,7 @@ impl<S> ConnIo<S> {
             write_stall,
             stalled: None,
             is_stalled: false,
+            lingering: None,
             _guard: guard,
         }
     }
@@ -117,7 +125,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ConnIo<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for ConnIo<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -145,6 +153,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ConnIo<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+        let this = &mut *self;
+        let timer = match &mut this.lingering {
+            Some(timer) => timer,
+            None => {
+                ready!(Pin::new(&mut this.socket).poll_shutdown(cx))?;
+                if this.state.is_upgraded() {
+                    // Whoever took it over still reads.
+                    return Poll::Ready(Ok(()));
+                }
+                this.lingering.insert(Box::pin(sleep(LINGER)))
+            }
+        };
+        let mut scrap = [0; 1024];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scrap);
+            match Pin::new(&mut this.socket).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return timer.as_mut().poll(cx).map(Ok),
+            }
+        }
     }
 }
+
+/// How long a peer has to close after we did.
+const LINGER: Duration = Duration::from_secs(1);

@@ -78,10 +78,9 @@ where
         let mut guard = this.guard.take();
         if let Some(guard) = &mut guard {
             guard.whole = response.body().is_end_stream();
-            let says_close = guard.state.protocol == DownstreamProtocol::Http1
-                && response.status() != StatusCode::SWITCHING_PROTOCOLS
-                && guard.state.closes();
-            if says_close {
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                guard.state.on_upgrade();
+            } else if guard.state.protocol == DownstreamProtocol::Http1 && guard.state.closes() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
         }

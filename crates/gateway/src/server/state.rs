@@ -103,6 +103,8 @@ pub(super) struct ConnState {
     head_since: AtomicU64,
     /// Whether answers on HTTP/1.1 say `Connection: close`.
     closes: AtomicBool,
+    /// Whether an answer switched protocols: its bytes are someone else's then.
+    upgraded: AtomicBool,
     abandoned: Mutex<AbandonWindow>,
     abuses: AtomicBool,
     /// Wakes the driver.
@@ -166,6 +168,7 @@ impl ConnState {
             idle_since: AtomicU64::new(now.as_nanos()),
             head_since: AtomicU64::new(head_since),
             closes: AtomicBool::new(false),
+            upgraded: AtomicBool::new(false),
             abandoned: Mutex::default(),
             abuses: AtomicBool::new(false),
             driver: AtomicWaker::new(),
@@ -240,6 +243,15 @@ impl ConnState {
 
     pub(super) fn closes(&self) -> bool {
         self.closes.load(SeqCst)
+    }
+
+    pub(super) fn is_upgraded(&self) -> bool {
+        self.upgraded.load(SeqCst)
+    }
+
+    /// Notes that an answer switches protocols.
+    pub(super) fn on_upgrade(&self) {
+        self.upgraded.store(true, SeqCst);
     }
 
     /// From now on answers on HTTP/1.1 close the connection.

@@ -67,7 +67,9 @@ where
 
 impl Running {
     async fn connect(&self) -> TcpStream {
-        within(TcpStream::connect(self.address)).await.unwrap()
+        let socket = within(TcpStream::connect(self.address)).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket
     }
 
     /// Waits until `count` connections have ended for `reason`, and checks that no other has.

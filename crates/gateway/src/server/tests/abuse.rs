@@ -99,22 +99,22 @@ async fn a_header_block_of_endless_continuations_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_header_list_over_the_limit_reaches_no_handler() {
-    let (running, taken) = hanging(false);
-    let mut peer = Peer::connect(&running, &[]).await;
-    // Literal fields without indexing, each of a few KiB.
+async fn a_header_list_of_60_kib_is_served_and_one_of_70_reaches_no_handler() {
+    // Literal fields without indexing, each of 4 KiB and a little.
     let field = [&[0_u8, 1, b'x', 0x7f, 0x81, 0x1f][..], &[b'y'; 4096]].concat();
-    peer.send(&frame(HEADERS, END_STREAM, 1, &GET_BLOCK)).await;
-    for _ in 0..16 {
-        peer.send(&frame(CONTINUATION, 0, 1, &field)).await;
+    for (fields, expected) in [(14, 1), (17, 0)] {
+        let (running, taken) = hanging(false);
+        let mut peer = Peer::connect(&running, &[]).await;
+        peer.send(&frame(HEADERS, END_STREAM, 1, &GET_BLOCK)).await;
+        let block = field.repeat(fields);
+        for part in block.chunks(16_384) {
+            peer.send(&frame(CONTINUATION, 0, 1, part)).await;
+        }
+        peer.send(&frame(CONTINUATION, END_HEADERS, 1, &[])).await;
+        // Answered, reset or cut, as h2 chooses; in any case read by then.
+        peer.round_trip().await;
+        assert_eq!(taken.load(SeqCst), expected, "{fields}");
     }
-    peer.send(&frame(CONTINUATION, END_HEADERS, 1, &field)).await;
-    let received = peer.next_of(&[HEADERS, RST_STREAM, GOAWAY]).await;
-    // 431, a reset or the end of the connection: h2 chooses.
-    if let Some(received) = received.filter(|received| received.kind == HEADERS) {
-        assert_eq!(received.stream, 1);
-    }
-    assert_eq!(taken.load(SeqCst), 0);
 }
 
 #[tokio::test]

@@ -293,6 +293,62 @@ async fn an_upgraded_connection_is_handed_over_and_stays_counted() {
 }
 
 #[tokio::test]
+async fn the_answer_to_an_upload_nobody_read_arrives_before_the_connection_is_gone() {
+    let running = start(ServerOptions::default(), unhurried(), hello);
+    for _ in 0..20 {
+        let mut socket = running.connect().await;
+        let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
+        socket.write_all(head).await.unwrap();
+        // The answer is on its way while the body still comes.
+        within(socket.readable()).await.unwrap();
+        for _ in 0..8 {
+            // Linux hands out what came before a reset; that there was none shows here.
+            within(socket.write_all(&[b'x'; 125_000])).await.unwrap();
+        }
+        assert!(read_to_end(&mut socket).await.ends_with("hello"));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_close_after_us_is_waited_for_a_second() {
+    let running = start(ServerOptions::default(), unhurried(), hello);
+    let mut socket = running.connect().await;
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+    assert!(read_to_end(&mut socket).await.ends_with("hello"));
+    assert_eq!(running.gauges.active(), 1);
+    running.closed(CloseReason::Ended, 1).await;
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_reads_on_after_its_own_end() {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let handler = move |mut request: Request<Incoming>, _: ConnInfo| {
+        let sender = sender.clone();
+        async move {
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut socket = TokioIo::new(upgrade.await.unwrap());
+                socket.shutdown().await.unwrap();
+                let mut read = String::new();
+                socket.read_to_string(&mut read).await.unwrap();
+                sender.send(read).unwrap();
+            });
+            let mut response = Response::new(Full::<Bytes>::default());
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            response
+        }
+    };
+    let running = start(ServerOptions::default(), unhurried(), handler);
+    let mut socket = running.connect().await;
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    assert!(read_to_end(&mut socket).await.starts_with("HTTP/1.1 101"));
+    socket.write_all(b"later").await.unwrap();
+    drop(socket);
+    assert_eq!(within(receiver.recv()).await.unwrap(), "later");
+}
+
+#[tokio::test]
 async fn accepting_pauses_while_every_place_is_taken() {
     let options = ServerOptions { max_connections: 1, ..ServerOptions::default() };
     let running = start(options, unhurried(), hello);
