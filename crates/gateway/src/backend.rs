@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use seawall::{Change, Scope};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -59,9 +60,16 @@ impl Backend {
         self.listening.store(true, Relaxed);
     }
 
-    /// Follows the kill switch's file, if there is one.
-    pub(crate) fn watch_kill_switch(&self) -> Option<JoinHandle<()>> {
-        None
+    /// Follows the kill switch's file, if there is one, and leaves a line when an *off* ends.
+    pub(crate) fn watch_kill_switch(&self) -> JoinHandle<()> {
+        let switch = self.gateway.kill_switch.clone();
+        let file = self.gateway.config.kill_switch.clone();
+        tokio::spawn(async move {
+            match file {
+                Some(file) => switch.watch_file(file).await,
+                None => switch.watch().await,
+            }
+        })
     }
 }
 
@@ -112,14 +120,29 @@ impl AdminBackend for Backend {
     }
 
     fn retries(&self) -> Vec<RetriesView> {
-        let now = self.gateway.clock.now();
+        let offs = self.gateway.kill_switch.list();
         let view = |upstream: &Upstream| {
-            let until = upstream.stack.with(|dependency, _, _| dependency.retries_off_until(now));
+            let name = &upstream.config.name;
+            let off = offs
+                .iter()
+                .filter(|off| match &off.scope {
+                    Scope::All => true,
+                    Scope::Named(named) => named == name,
+                })
+                .max_by_key(|off| off.left);
+            let switched_by = match (off, &upstream.config.retry) {
+                (Some(off), _) if off.who.starts_with("file ") => Some("file"),
+                (Some(_), _) => Some("admin"),
+                (None, None) => Some("config"),
+                (None, Some(_)) => None,
+            };
             RetriesView {
-                upstream: upstream.config.name.clone(),
-                state: if until.is_some() { "off" } else { "on" },
-                on_again_in_ms: until.map(|until| millis(now.until(until))),
-                ..RetriesView::default()
+                upstream: name.clone(),
+                state: if switched_by.is_some() { "off" } else { "on" },
+                switched_by,
+                on_again_in_ms: off.map(|off| millis(off.left)),
+                peer: off.map(|off| off.who.clone()),
+                reason: off.map(|off| off.reason.clone()).filter(|reason| !reason.is_empty()),
             }
         };
         self.gateway.upstreams.iter().map(view).collect()
@@ -130,19 +153,15 @@ impl AdminBackend for Backend {
         upstream: Option<&str>,
         change: RetriesChange,
     ) -> Result<(), UnknownUpstream> {
-        let now = self.gateway.clock.now();
-        let until = match change.state {
-            RetriesState::On => seawall_policy::Timestamp::ZERO,
-            RetriesState::Off(ttl) => now.after(ttl),
+        let scope = upstream.map_or(Scope::All, |name| Scope::Named(name.to_owned()));
+        let to = match change.state {
+            RetriesState::On => Change::On,
+            RetriesState::Off(ttl) => Change::Off { ttl },
         };
-        let mut found = false;
-        for known in &self.gateway.upstreams {
-            if upstream.is_none_or(|name| name == known.config.name) {
-                found = true;
-                known.stack.with(|dependency, _, _| dependency.switch_retries_off(until));
-            }
-        }
-        if found { Ok(()) } else { Err(UnknownUpstream) }
+        let reason = change.reason.unwrap_or_default();
+        // The port has checked the time; what is left to refuse is the name.
+        let set = self.gateway.kill_switch.set(scope, to, &change.by.to_string(), &reason);
+        set.map_err(|_| UnknownUpstream)
     }
 
     fn render_metrics(&self, format: Format) -> String {

@@ -131,7 +131,7 @@ async fn serve(
     let handler =
         move |request, connection| handle_request(Arc::clone(&shared), request, connection);
     let report = server.run(listeners, handler, signalled).await;
-    for task in [signals, housekeeping].into_iter().chain(watching) {
+    for task in [signals, housekeeping, watching] {
         task.abort();
     }
     gateway.access_log.close().await;

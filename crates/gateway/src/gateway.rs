@@ -1,18 +1,20 @@
 //! The running gateway: what is shared by all requests, built once from the configuration.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use seawall::{Clock, Stack};
+use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack};
 use seawall_policy::{
     BreakerOptions, BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams,
 };
 
 use crate::access_log::AccessLog;
 use crate::config::{self, GatewayConfig, Protocol};
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, Topic};
 use crate::headers::{FieldNames, Fields};
+use crate::lines;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::outbound::Abandon;
 use crate::route::RouteTable;
@@ -31,6 +33,8 @@ pub(crate) struct Gateway {
     pub(crate) access_log: AccessLog,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) resolver: Resolver,
+    pub(crate) rules: HttpClassify,
+    pub(crate) kill_switch: KillSwitch,
     /// How late our answers leave, for the margin on stated deadlines.
     return_path: Mutex<ReturnPath>,
 }
@@ -61,6 +65,10 @@ impl Gateway {
             .enumerate()
             .map(|(index, upstream)| Upstream::new(&config, index, upstream, &resolver, clock))
             .collect::<Result<Vec<_>, _>>()?;
+        let kill_switch = audited(diagnostics.clone());
+        for upstream in &upstreams {
+            kill_switch.attach(&upstream.stack)?;
+        }
         let routes = config.routes.iter().enumerate();
         let routes = RouteTable::new(
             routes.map(|(index, route)| (route.host.as_deref(), route.path_prefix.as_str(), index)),
@@ -73,6 +81,8 @@ impl Gateway {
             access_log,
             diagnostics,
             resolver,
+            rules: HttpClassify::new(),
+            kill_switch,
             clock,
             return_path: Mutex::new(ReturnPath::new()),
             config,
@@ -151,7 +161,7 @@ impl Upstream {
             }
             let route = self.lanes.get(logged.lane).and_then(|at| gateway.config.routes.get(*at));
             gateway.diagnostics.info(
-                crate::diagnostics::Topic::Breaker,
+                Topic::Breaker,
                 "breaker moved",
                 &[
                     ("upstream", &self.config.name),
@@ -164,6 +174,35 @@ impl Upstream {
             );
         }
     }
+}
+
+/// A kill switch whose record goes to the diagnostics.
+fn audited(diagnostics: Diagnostics) -> KillSwitch {
+    KillSwitch::new(move |line| {
+        let until = line.until_unix_ms().map_or(String::new(), |until| {
+            let mut text = Vec::new();
+            lines::utc(&mut text, until);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let message = match line.event {
+            AuditEvent::Off { .. } => "retries switched off",
+            AuditEvent::On => "retries switched on",
+            AuditEvent::Expired => "retries on again: their time off is over",
+            AuditEvent::Refused { allowed } => {
+                let pairs: [(&str, &(dyn Display + Sync)); 3] =
+                    [("by", &line.who), ("said", &line.reason), ("allowed", &allowed)];
+                diagnostics.warn(Topic::Retries, "kill switch not understood", &pairs);
+                return;
+            }
+        };
+        let pairs: [(&str, &(dyn Display + Sync)); 4] = [
+            ("upstream", &line.scope),
+            ("until", &until),
+            ("by", &line.who),
+            ("reason", &line.reason),
+        ];
+        diagnostics.warn(Topic::Retries, message, &pairs);
+    })
 }
 
 /// The chain in front of an upstream. The total may be overridden by a route, per call.

@@ -316,13 +316,11 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 /// On every answer: how many attempts were sent for it.
-pub(crate) const SEAWALL_ATTEMPTS: HeaderName = HeaderName::from_static("seawall-attempts");
+const SEAWALL_ATTEMPTS: HeaderName = HeaderName::from_static("seawall-attempts");
 /// `no`: nobody should try again.
-pub(crate) const SEAWALL_RETRY: HeaderName = HeaderName::from_static("seawall-retry");
+const SEAWALL_RETRY: HeaderName = HeaderName::from_static("seawall-retry");
 /// On an answer made by a Seawall: what happened, as a code.
 pub(crate) const SEAWALL_PROBLEM: HeaderName = HeaderName::from_static("seawall-problem");
-/// A reserved slot: come back after exactly so many milliseconds.
-pub(crate) const SEAWALL_SLOT_MS: HeaderName = HeaderName::from_static("seawall-slot-ms");
 /// On a fallback's answer: the stop reason it stands in for.
 pub(crate) const SEAWALL_DEGRADED: HeaderName = HeaderName::from_static("seawall-degraded");
 /// Times a request may have passed here before: a gateway and a sidecar on each side make four.

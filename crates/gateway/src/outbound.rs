@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, DATE, RETRY_AFTER, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
-use seawall::{Answer, AttemptContext, CallShared, Clock, OnAbandon};
-use seawall_policy::{AnswerSignals, Cause, Outcome, Problem, RetryAfter, remaining_to_send};
+use seawall::{Answer, AttemptContext, CallShared, Clock, HttpClassify, OnAbandon};
+use seawall_policy::{AnswerSignals, Cause, Outcome, remaining_to_send};
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
-use crate::headers::{SEAWALL_PROBLEM, SEAWALL_RETRY, SEAWALL_SLOT_MS};
 use crate::metrics::Metrics;
 use crate::upload::{RequestBody, Upload};
 use crate::upstream::{Pool, UpstreamBody};
@@ -27,6 +26,7 @@ pub(crate) struct Outbound {
     pub(crate) shared: Arc<CallShared>,
     pub(crate) pool: Pool<RequestBody>,
     pub(crate) clock: Clock,
+    pub(crate) rules: HttpClassify,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) route: usize,
     pub(crate) upstream: usize,
@@ -127,7 +127,7 @@ impl Outbound {
     }
 
     fn answered(&self, response: Response<UpstreamBody>) -> Attempted {
-        let outcome = classify(&response, &self.clock);
+        let outcome = classify(&response, &self.rules);
         self.metrics.outcome(self.upstream, outcome.class(), outcome.cause());
         let replayable = self.shared.is_replayable();
         Attempted { outcome, replayable, reply: Reply::Flowing(response) }
@@ -156,25 +156,13 @@ pub(crate) enum Kind {
 }
 
 /// What an answer means, by its status and what came with it.
-fn classify(response: &Response<UpstreamBody>, clock: &Clock) -> Outcome {
-    let status = response.status().as_u16();
-    if status < 400 {
-        return Outcome::of_status(status, AnswerSignals::default());
-    }
-    let headers = response.headers();
-    let slot = headers.get(&SEAWALL_SLOT_MS).map(HeaderValue::as_bytes);
-    let retry_after = slot.and_then(RetryAfter::parse_slot).unwrap_or_else(|| {
-        let values = headers.get_all(RETRY_AFTER).iter().map(HeaderValue::as_bytes);
-        let date = headers.get(DATE).map(HeaderValue::as_bytes);
-        RetryAfter::parse(values, date, clock.wall())
-    });
-    let stop = headers
-        .get_all(&SEAWALL_RETRY)
-        .iter()
-        .any(|value| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"no"));
-    let problem = headers.get(&SEAWALL_PROBLEM).map(HeaderValue::as_bytes);
-    let problem = problem.and_then(Problem::parse);
-    Outcome::of_status(status, AnswerSignals { retry_after, stop, problem })
+fn classify(response: &Response<UpstreamBody>, rules: &HttpClassify) -> Outcome {
+    let status = response.status();
+    let signals = match status.is_client_error() || status.is_server_error() {
+        true => rules.signals(response.headers()),
+        false => AnswerSignals::default(),
+    };
+    Outcome::of_status(status.as_u16(), signals)
 }
 
 impl Answer for Attempted {

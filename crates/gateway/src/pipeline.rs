@@ -75,6 +75,7 @@ pub(crate) async fn handle_request(
         shared: Arc::clone(&shared),
         pool: upstream.pool.clone(),
         clock: gateway.clock,
+        rules: gateway.rules,
         metrics: Arc::clone(&gateway.metrics),
         route: plan.route,
         upstream: route.upstream,

@@ -1,6 +1,5 @@
 //! One request, one answer.
 
-use std::fmt::Display;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -15,10 +14,8 @@ use serde::Serialize;
 use super::query::Query;
 use super::views::{Readiness, RetriesChange, RetriesState};
 use super::{Desk, Ends, table};
-use crate::diagnostics::Topic;
-use crate::lines;
 use crate::metrics::Format;
-use crate::units::{format_duration, parse_duration};
+use crate::units::parse_duration;
 
 type Answer = Response<Full<Bytes>>;
 
@@ -194,36 +191,17 @@ fn upstreams(desk: &Desk, query: &Query<'_>) -> Answer {
     }
 }
 
-/// Switches retries, and tells who did.
+/// Switches retries; the switch leaves the line that tells who did.
 fn set_retries(desk: &Desk, ends: Ends, query: &Query<'_>) -> Result<Answer, Refusal> {
     check_peer(ends)?;
     let change =
         change(ends, query).map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, error))?;
     let upstream = query.value("upstream");
-    desk.backend.set_retries(upstream, change.clone()).map_err(|_| {
+    desk.backend.set_retries(upstream, change).map_err(|_| {
         let value = shown(upstream.unwrap_or(""));
         let error = ConfigError::new("upstream", value, "a name that GET /upstreams lists");
         Refusal::of(StatusCode::NOT_FOUND, error)
     })?;
-    let mut pairs: Vec<(&str, &(dyn Display + Sync))> = Vec::new();
-    let (upstream, reason) = (upstream.unwrap_or("all"), change.reason.as_deref().unwrap_or(""));
-    pairs.push(("upstream", &upstream));
-    let (mut ttl, mut until) = (String::new(), Vec::new());
-    let message = match change.state {
-        RetriesState::On => "retries switched on",
-        RetriesState::Off(length) => {
-            let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-            lines::utc(&mut until, desk.clock.unix_millis().saturating_add(millis));
-            ttl = format_duration(length);
-            "retries switched off"
-        }
-    };
-    let until = String::from_utf8_lossy(&until);
-    if !ttl.is_empty() {
-        pairs.extend([("ttl", &ttl as &(dyn Display + Sync)), ("until", &until)]);
-    }
-    pairs.extend([("by", &ends.peer as &(dyn Display + Sync)), ("reason", &reason)]);
-    desk.diagnostics.warn(Topic::Retries, message, &pairs);
     Ok(json(&desk.backend.retries()))
 }
 

