@@ -17,7 +17,7 @@ fn config() -> StackConfig {
 }
 
 fn states(sim: &Sim) -> [BreakerState; 2] {
-    [0, 1].map(|lane| sim.dependency.endpoint_view(&sim.params, 0, lane).unwrap().breaker)
+    [0, 1].map(|lane| sim.dependency.endpoint_view(sim.now, &sim.params, 0, lane).unwrap().breaker)
 }
 
 #[test]
@@ -82,7 +82,8 @@ fn a_rejection_names_the_first_endpoint_to_come_back_and_probing_asks_for_the_fi
     sim.call_at(at(1_000), GET);
     sim.run_until(1_000);
     let (_, done) = sim.ended().last().unwrap();
-    let open_until = sim.dependency.endpoint_view(&sim.params, 0, 0).unwrap().open_until.unwrap();
+    let open_until =
+        sim.dependency.endpoint_view(sim.now, &sim.params, 0, 0).unwrap().open_until.unwrap();
     assert_eq!(done.stop, StopReason::BreakerOpen);
     assert_eq!(done.retry_after, Some(at(1_000).until(open_until)));
     sim.load(20, 4_000, 4_500, GET);
@@ -123,7 +124,7 @@ fn a_permit_dropped_unsent_gives_its_probe_back() {
             }
         }
     }
-    let view = sim.dependency.endpoint_view(&params, 0, 0).unwrap();
+    let view = sim.dependency.endpoint_view(at(0), &params, 0, 0).unwrap();
     assert_eq!((view.in_flight, view.breaker), (0, BreakerState::HalfOpen));
 }
 

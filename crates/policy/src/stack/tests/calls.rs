@@ -230,6 +230,18 @@ fn a_retry_goes_to_an_endpoint_that_was_not_tried() {
 }
 
 #[test]
+fn calls_that_begin_together_draw_different_jitter_from_one_generator() {
+    let config = StackConfig { retry: Some(RetryOptions::default()), ..StackConfig::default() };
+    let mut sim = Sim::new(&config, 1, 1, |_| status(0, 503));
+    check(&mut sim, &[(0, GET); 50]);
+    let mut retried: Vec<_> = sim.sent[50..].iter().map(|sent| sent.at.as_nanos()).collect();
+    retried.sort_unstable();
+    retried.dedup();
+    assert_eq!(retried.len(), 50);
+    assert!(retried.first().unwrap() < &20_000_000 && retried.last().unwrap() > &80_000_000);
+}
+
+#[test]
 fn a_stop_signal_is_obeyed_unless_it_is_switched_off() {
     let retry = RetryOptions { honour_stop: false, ..retrying(3).retry.unwrap() };
     let deaf = StackConfig { retry: Some(retry), ..retrying(3) };

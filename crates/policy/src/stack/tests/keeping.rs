@@ -94,7 +94,7 @@ fn a_caller_who_leaves_while_a_retry_is_not_yet_sent_gets_everything_back() {
     let mut sim = Sim::new(&paying(), 1, 1, script);
     check(&mut sim, &[(0, Spec { leaves_after: Some(millis(200)), ..GET })]);
     assert_eq!(tokens(&sim), 5);
-    let view = sim.dependency.endpoint_view(&sim.params, 0, 0).unwrap();
+    let view = sim.dependency.endpoint_view(sim.now, &sim.params, 0, 0).unwrap();
     assert_eq!(view.in_flight, 0);
 }
 
@@ -153,7 +153,7 @@ fn an_abandoned_call_is_given_up_by_the_formula_or_ends_early() {
         dependency.handle_timeout(held.until(), &params);
         dependency.end_held(held.until(), &params, held);
         assert_eq!(dependency.held(), 0);
-        assert_eq!(dependency.endpoint_view(&params, 0, 0).unwrap().in_flight, 0);
+        assert_eq!(dependency.endpoint_view(at(0), &params, 0, 0).unwrap().in_flight, 0);
     }
 }
 
@@ -180,7 +180,8 @@ fn without_a_bulkhead_held_calls_are_bounded_and_the_rest_is_given_up_at_once() 
     }
     sim.run_until(150);
     assert_eq!(sim.dependency.held(), 4_096);
-    let in_flight = |sim: &Sim| sim.dependency.endpoint_view(&sim.params, 0, 0).unwrap().in_flight;
+    let in_flight =
+        |sim: &Sim| sim.dependency.endpoint_view(sim.now, &sim.params, 0, 0).unwrap().in_flight;
     assert_eq!(in_flight(&sim), 4_096);
     sim.run_until(400);
     assert_eq!((sim.dependency.held(), in_flight(&sim)), (0, 0));
@@ -200,7 +201,7 @@ fn a_call_that_runs_on_is_recorded_at_its_real_end() {
     assert!(sim.dependency.pop_transition().is_none());
     sim.run_until(120);
     assert!(sim.dependency.pop_transition().is_some());
-    let view = sim.dependency.endpoint_view(&sim.params, 0, 0).unwrap();
+    let view = sim.dependency.endpoint_view(sim.now, &sim.params, 0, 0).unwrap();
     assert_eq!(view.in_flight, 0);
 }
 
@@ -221,7 +222,7 @@ fn streams_leave_the_bulkhead_and_come_back_to_their_own_count() {
     let refused = dependency.to_stream(at(1), &params, &mut second).unwrap_err();
     assert_eq!(refused.cause, Cause::StreamsFull);
     assert_eq!((dependency.bulkhead().in_flight(), dependency.bulkhead().streams()), (1, 1));
-    let view = dependency.endpoint_view(&params, 0, 0).unwrap();
+    let view = dependency.endpoint_view(at(0), &params, 0, 0).unwrap();
     assert_eq!(view.in_flight, 2, "a stream still loads its endpoint");
     dependency.release(at(2), &params, first);
     dependency.release(at(2), &params, second);

@@ -94,12 +94,10 @@ fn presets_are_accepted_without_a_warning() {
 #[test]
 fn what_is_probably_not_meant_is_said() {
     let warnings = |config: StackConfig| StackParams::new(&config).unwrap().warnings().join("\n");
-    let lease = BreakerOptions { probe_lease: millis(500), ..BreakerOptions::default() };
     let said = [
         warnings(StackConfig { total: Some(millis(1000)), ..StackConfig::http() }),
         warnings(retrying(2)),
         warnings(StackConfig { retry: None, ..StackConfig::http() }),
-        warnings(StackConfig { breaker: Some(lease), ..StackConfig::http() }),
     ];
     insta::assert_snapshot!(said.join("\n\n"));
     assert_eq!(warnings(retrying(1)), "");
@@ -128,4 +126,13 @@ fn slow_is_half_the_attempt_timeout_unless_it_is_said() {
     );
     assert_eq!(slow_of(StackConfig { breaker: None, ..StackConfig::http() }), None);
     assert_eq!(slow_of(StackConfig::standard()), None);
+}
+
+#[test]
+fn a_probe_may_take_as_long_as_an_attempt() {
+    let breaker = Some(BreakerOptions { probe_lease: millis(500), ..BreakerOptions::default() });
+    let lease_of =
+        |config: StackConfig| StackParams::new(&config).unwrap().breaker.options().probe_lease;
+    assert_eq!(lease_of(StackConfig { breaker, ..StackConfig::http() }), millis(800));
+    assert_eq!(lease_of(StackConfig { breaker, ..StackConfig::standard() }), millis(500));
 }

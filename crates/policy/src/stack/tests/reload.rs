@@ -52,14 +52,15 @@ fn calls_admitted_without_a_bulkhead_take_no_slot_of_the_one_that_comes() {
     assert_eq!(sim.dependency.bulkhead().in_flight(), 1);
     sim.run_until(500);
     assert_eq!(sim.dependency.bulkhead().in_flight(), 0);
-    assert_eq!(sim.dependency.endpoint_view(&sim.params, 0, 0).unwrap().in_flight, 0);
+    assert_eq!(sim.dependency.endpoint_view(sim.now, &sim.params, 0, 0).unwrap().in_flight, 0);
 }
 
 #[test]
 fn a_breaker_switched_off_and_on_keeps_its_window_and_gets_its_probes_back() {
     let breaker = BreakerOptions { min_calls: 10, ..BreakerOptions::default() };
     let on = StackConfig { breaker: Some(breaker), ..retrying(1) };
-    let state = |sim: &Sim| sim.dependency.endpoint_view(&sim.params, 0, 0).unwrap().breaker;
+    let state =
+        |sim: &Sim| sim.dependency.endpoint_view(sim.now, &sim.params, 0, 0).unwrap().breaker;
     let mut sim = Sim::new(&on, 1, 1, |_| status(1, 503));
     sim.load(100, 0, 90, GET);
     sim.run_until(100);
@@ -236,7 +237,7 @@ proptest! {
         prop_assert_eq!(dependency.bulkhead().waiting(), 0);
         prop_assert_eq!(dependency.held(), 0);
         for endpoint in 0..2 {
-            let view = dependency.endpoint_view(&sim.params, endpoint, 0).unwrap();
+            let view = dependency.endpoint_view(sim.now, &sim.params, endpoint, 0).unwrap();
             prop_assert_eq!(view.in_flight, 0);
         }
         prop_assert!(dependency.budget_millitokens().unwrap_or(0) <= 10_000);
