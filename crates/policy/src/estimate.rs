@@ -13,11 +13,11 @@
 //! cannot fit  : informative ≥ 20 and completed within what is left ≤ 5 % of informative
 //! ```
 //!
-//! Samples are counted in logarithmic buckets, four per octave from 65 µs to 69 s, so an edge is at
-//! most 25 % above a sample. Rounding favours the caller: the whole bucket that holds *what is left*
-//! counts as within it. Six generations of 5 s hold the samples of the last 25 to 30 s. Fewer and
-//! longer generations do not do: with two of 15 s, 15 of the scouts' samples are left after a
-//! turn, the estimate knows too little, and the whole fleet is let through every 15 s.
+//! Samples are counted in logarithmic buckets, four per octave from 65 µs to 69 s, so an edge is
+//! at most 25 % above a sample. Rounding favours the caller: the whole bucket that holds *what is
+//! left* counts as within it. Six generations of 5 s hold the samples of the last 25 to 30 s.
+//! Fewer and longer generations do not do: with two of 15 s, 15 of the scouts' samples are left
+//! after a turn, the estimate knows too little, and the whole fleet is let through every 15 s.
 //!
 //! | value | default | source |
 //! |---|---|---|

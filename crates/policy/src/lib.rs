@@ -2,6 +2,29 @@
 //!
 //! No clock, no I/O, no source of entropy, no threads: time and randomness come in as arguments,
 //! so the code that decides in production is the code that is tested under a simulated fleet.
+//!
+//! Faults found in respected libraries of this kind, and the test that shows we do not have each
+//! (`house` is `tests/house.rs`):
+//!
+//! | fault | test |
+//! |---|---|
+//! | a retry ratio of 60 % is realised as 100 % | `ratio`: `a_ratio_is_realised_as_written`; `budget`: `every_ratio_is_realised_exactly_below_the_cap` |
+//! | a cloned generator replays one jitter in every session | `stack`: `calls_that_begin_together_draw_different_jitter_from_one_generator` |
+//! | one end of a generator's range trips an assertion | `rng`, `balance`: `both_ends_of_the_generators_range_are_legal` |
+//! | errors erased to a box; a getter panics when undecided | house: `the_core_is_no_std_and_reaches_no_clock_entropy_thread_or_hash_order`; `outcome`: `every_status_falls_into_its_class` |
+//! | tests run other arithmetic than production | house: `tests_run_the_shipped_code` |
+//! | bands so wide that they assert nothing | `stack`: `in_a_storm_…`, exact numbers on virtual time |
+//! | documentation and validator differ about an interval's end | `budget`, `backoff`: `options_that_can_never_take_effect_are_refused`; `stack`: `a_limit_equal_to_the_one_around_it_is_allowed` |
+//! | half-open admits everyone | `breaker`: `half_open_admits_five_probes_then_rejects`, `admitted_probes_never_exceed_the_limit` |
+//! | a mock clock in a thread-local; a clock read at each call | house: `the_core_is_no_std_and_reaches_no_clock_entropy_thread_or_hash_order` |
+//! | a token bucket of floats on the wall clock | the same; `budget`: `frequent_use_loses_no_fraction_of_the_reserve` |
+//! | a wall clock that steps back freezes a window | `breaker`: `a_clock_step_back_neither_empties_the_window_nor_freezes_it` |
+//! | simulations random unless told otherwise | `stack`: `whatever_happens_nothing_leaks_and_equal_seeds_give_equal_logs` |
+//! | half-open stuck, permits leaked on cancel | `stack`: `a_permit_dropped_unsent_gives_its_probe_back`, `probes_that_say_nothing_come_back_too` |
+//! | late results cross a change of state | `breaker`: `late_results_of_an_older_generation_change_nothing` |
+//! | a change of configuration drops state | `stack`: `a_breaker_switched_off_and_on_keeps_its_window_and_gets_its_probes_back` |
+//! | waiting retries are not counted | `stack`: `waiting_retries_have_paid_and_a_caller_who_leaves_gets_it_back` |
+//! | own rejections keep a breaker open | `stack`: `a_full_bulkhead_and_a_pool_without_connections_never_open_the_breaker` |
 #![no_std]
 
 extern crate alloc;

@@ -95,7 +95,7 @@ fn millionths(number: &str, scale: u32) -> Option<u32> {
     let mut total = whole.parse::<u32>().ok()?.checked_mul(scale)?;
     let mut unit = scale;
     for digit in decimals.bytes().map(|byte| u32::from(byte - b'0')) {
-        if digit > 0 && unit % 10 != 0 {
+        if digit > 0 && !unit.is_multiple_of(10) {
             return None;
         }
         unit /= 10;

@@ -250,14 +250,6 @@ impl StackParams {
         if self.max_attempts() == 1 && self.budget.is_some() {
             advice.push(String::from("a budget has nothing to pay for without retries"));
         }
-        let lease = self.breaker.options().probe_lease;
-        if self.slow.is_some() && self.attempt_timeout.is_some_and(|timeout| lease < timeout) {
-            advice.push(alloc::format!(
-                "a probe_lease of {lease:?} is over before an attempt of {:?}: the result of a \
-                 slow probe would be discarded",
-                self.attempt_timeout.unwrap_or_default(),
-            ));
-        }
         advice
     }
 }

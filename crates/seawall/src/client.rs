@@ -59,7 +59,8 @@ impl Stack {
     ///
     /// ```
     /// # use seawall::{CallOptions, Cause, Outcome, Stack, StackConfig};
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # let mut runtime = tokio::runtime::Builder::new_current_thread();
+    /// # runtime.enable_time().build().unwrap().block_on(async {
     /// let stack = Stack::new("inventory", &StackConfig::http())?;
     /// let report = stack
     ///     .call(

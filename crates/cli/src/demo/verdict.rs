@@ -123,7 +123,7 @@ fn slack(sent: u64) -> u64 {
     sent / 200
 }
 
-/// Breaker open time 10 s, a probe round and its window. Source: issue-2 demo bars.
+/// Breaker open time 10 s, a probe round and its window. Source: seawall-design (the demo's bars).
 const RECOVERY_MAX: Duration = Duration::from_secs(12);
 
 #[cfg(test)]

@@ -160,7 +160,10 @@ proptest! {
         path in "(/[ab]{1,2}){1,4}",
     ) {
         let table = RouteTable::new(
-            routes.iter().enumerate().map(|(at, (host, path))| (host.as_deref(), path.as_str(), at)),
+            routes
+                .iter()
+                .enumerate()
+                .map(|(at, (host, path))| (host.as_deref(), path.as_str(), at)),
         );
         let naive = routes
             .iter()

@@ -147,7 +147,8 @@ mod tests {
         fn finish(self, _: impl FnMut(TcpStream, SocketAddr)) {}
     }
 
-    /// When a listener that fails with `errors` is asked, in milliseconds, and how many were counted.
+    /// When a listener that fails with `errors` is asked, in milliseconds, and how many were
+    /// counted.
     async fn asked(errors: &[i32]) -> (Vec<u64>, u64) {
         let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (sender, mut receiver) = mpsc::unbounded_channel();

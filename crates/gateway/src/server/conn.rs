@@ -52,7 +52,9 @@ pub(super) async fn serve<H, F, B>(
     let options = &settings.listener;
     let detected = tokio::select! {
         biased;
-        detected = detect(&mut socket, &clock, options.first_byte_timeout, options.head_timeout) => {
+        detected =
+            detect(&mut socket, &clock, options.first_byte_timeout, options.head_timeout) =>
+        {
             detected
         }
         _ = drain.wait_for(|view| view.phase >= DrainPhase::Close) => Err(CloseReason::Drain),

@@ -83,13 +83,13 @@ impl PoolSettings {
     }
 }
 
-/// Source: DESIGN, bulkhead: as many as may be in flight.
+/// Source: seawall-design, bulkhead: as many as may be in flight.
 const MAX_WAITING: usize = 1_024;
-/// Source: DESIGN, timeouts.
+/// Source: seawall-design, timeouts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Source: DESIGN, pool.
+/// Source: seawall-design, pool.
 const REUSE_IDLE: Duration = Duration::from_secs(4);
-/// Source: DESIGN, limits: as many as our own listener grants.
+/// Source: seawall-design, limits: as many as our own listener grants.
 const H2_STREAMS: usize = 256;
 /// Source: own choice: the idle time after which a burst's connections are given back.
 const H2_IDLE: Duration = Duration::from_secs(60);
@@ -97,7 +97,7 @@ const H2_IDLE: Duration = Duration::from_secs(60);
 const H2_PING_INTERVAL: Duration = Duration::from_secs(10);
 /// See [`H2_PING_INTERVAL`].
 const H2_PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Source: DESIGN, limits.
+/// Source: seawall-design, limits.
 const RESPONSE_HEAD_BYTES: u32 = 64 * 1024;
 /// The number of fields hyper parses without an allocation. Source: hyper, `max_headers`.
 pub(super) const HYPER_HEAD_FIELDS: usize = 100;

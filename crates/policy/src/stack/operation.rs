@@ -182,6 +182,11 @@ impl Operation {
         rng: &mut impl Rng,
     ) -> Step {
         let lane = self.call.lane;
+        let is_retry = self.attempts > 0 && !self.redispatching;
+        if is_retry && !dependency.retries_on(now, params, lane) {
+            let (reason, cause) = (StopReason::RetriesOff, Cause::DeadlinePassed);
+            return self.finish(now, dependency, params, reason, cause, None);
+        }
         let fitting = dependency.fitting(now, lane, now.until(self.deadline));
         if fitting == Fitting::CannotFit {
             return self.too_late(now, dependency, params);

@@ -6,7 +6,8 @@ use super::*;
 /// What follows a malformed request, and must not be taken for one of its own.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// The statuses answered and the paths a handler saw, after `bytes` were sent and the server closed.
+/// The statuses answered and the paths a handler saw, after `bytes` were sent and the server
+/// closed.
 async fn outcome(bytes: &[u8]) -> (Vec<u16>, Vec<String>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let running = start(ServerOptions::default(), unhurried(), noting(Arc::clone(&seen)));

@@ -71,12 +71,13 @@ impl Dependency {
             self.release(now, params, permit);
             return None;
         }
+        // Asked before this call's own sample is in, which says no more than its age.
+        let known = self.lanes[permit.slot.lane].times.quantile(now, P99).unwrap_or_default();
         if !permit.is_recorded() {
             self.record(now, params, &mut permit, &Outcome::of(Cause::CallerLeft), rng);
         }
         self.counters.abandoned += 1;
         let age = now.since(permit.granted);
-        let known = self.lanes[permit.slot.lane].times.quantile(now, P99).unwrap_or_default();
         let mut patience = known.saturating_mul(3).max(age.saturating_mul(2));
         if let Some(timeout) = params.attempt_timeout {
             patience = patience.min(timeout.saturating_mul(2));
