@@ -53,7 +53,9 @@ fn p99(stack: &Stack) -> Duration {
 }
 
 fn breaker(stack: &Stack) -> BreakerState {
-    stack.with(|dependency, params, _| dependency.endpoint_view(params, 0, 0).unwrap().breaker)
+    stack.with(|dependency, params, _| {
+        dependency.endpoint_view(seawall_policy::Timestamp::ZERO, params, 0, 0).unwrap().breaker
+    })
 }
 
 /// A breaker that opens at the first failure and judges no slowness before the attempt's end.
