@@ -97,14 +97,14 @@ impl Stack {
     }
 }
 
-/// A result with what it means.
+/// What an attempt gave, if it was made, and what that means.
 #[derive(Debug)]
-pub(crate) struct Classified<T, E> {
-    pub(crate) result: Result<T, E>,
+pub(crate) struct Tried<T, E> {
+    pub(crate) result: Option<Result<T, E>>,
     pub(crate) outcome: Outcome,
 }
 
-impl<T: Send, E: Send> Answer for Classified<T, E> {
+impl<T: Send, E: Send> Answer for Tried<T, E> {
     fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -132,7 +132,7 @@ where
     F: Future<Output = Result<T, E>>,
     C: Fn(&Result<T, E>) -> Outcome,
 {
-    type Output = Classified<T, E>;
+    type Output = Tried<T, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let sending = self.project();
@@ -150,7 +150,7 @@ where
                 (sending.classify)(&result)
             }
         };
-        Poll::Ready(Classified { result, outcome })
+        Poll::Ready(Tried { result: Some(result), outcome })
     }
 }
 

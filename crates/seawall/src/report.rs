@@ -5,7 +5,8 @@ use std::time::Duration;
 use seawall_policy::{Class, Outcome, StopReason};
 
 use crate::call::Called;
-use crate::client::Classified;
+use crate::client::Tried;
+use crate::seal::Changed;
 
 /// Why a call gave no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +22,9 @@ pub enum Error<E> {
     /// Its time was up.
     #[error("no answer in time")]
     Elapsed,
+    /// An attempt was not the operation that had been opened; it was not sent.
+    #[error("the attempt changed the operation's {0}")]
+    Changed(Changed),
     /// The last attempt's own error, intact.
     #[error("the call failed")]
     Inner(#[source] E),
@@ -31,7 +35,7 @@ impl<E> Error<E> {
     pub fn into_inner(self) -> Option<E> {
         match self {
             Self::Inner(error) => Some(error),
-            Self::Rejected { .. } | Self::Elapsed => None,
+            Self::Rejected { .. } | Self::Elapsed | Self::Changed(_) => None,
         }
     }
 }
@@ -54,12 +58,12 @@ pub struct Report<T, E> {
 
 impl<T, E> Report<T, E> {
     /// The report of a call that was driven; its slot is freed here.
-    pub(crate) fn of(called: Called<Classified<T, E>>) -> Self {
+    pub(crate) fn of(called: Called<Tried<T, E>>) -> Self {
         let Called { value, done, slot, ended, .. } = called;
         if let Some(slot) = slot {
             slot.end(ended);
         }
-        let result = match value.map(|classified| classified.result) {
+        let result = match value.and_then(|tried| tried.result) {
             Some(result) => result.map_err(Error::Inner),
             // Our refusal is the outcome only where no attempt has one.
             None if done.outcome.class() == Class::RefusedHere => {
