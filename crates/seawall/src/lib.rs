@@ -12,6 +12,8 @@ mod operation;
 mod report;
 mod seal;
 mod stack;
+#[cfg(test)]
+mod testing;
 
 pub use attempt::{AttemptContext, CallShared, CheckoutTimeout, Checkouts, ConnectTimeout, Upload};
 pub use bytes;
