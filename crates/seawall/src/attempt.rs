@@ -27,6 +27,8 @@ pub struct CallShared {
     connect_failed: Marks,
     /// Nanoseconds spent waiting for a connection from a pool.
     checkout_nanos: AtomicU64,
+    /// When the last such wait ended, if the attempt's clocks do not know yet; else 0.
+    checkout_ended: AtomicU64,
 }
 
 /// Where the request body is.
@@ -53,6 +55,7 @@ impl CallShared {
             checkout_failed: Marks::default(),
             connect_failed: Marks::default(),
             checkout_nanos: AtomicU64::new(0),
+            checkout_ended: AtomicU64::new(0),
         })
     }
 
@@ -95,6 +98,14 @@ impl CallShared {
         let Upload::Ended(at) = self.upload() else { return None };
         self.upload.store(NO_UPLOAD, Relaxed);
         Some(at)
+    }
+
+    /// When a wait for a pool ended, once: the dependency's time begins there.
+    pub(crate) fn take_checkout_end(&self) -> Option<Timestamp> {
+        if self.checkout_ended.load(Relaxed) == 0 {
+            return None;
+        }
+        Some(Timestamp::from_nanos(self.checkout_ended.swap(0, Relaxed)))
     }
 
     pub(crate) fn is_sent(&self, sequence: u32) -> bool {
@@ -180,7 +191,8 @@ impl AttemptContext {
     /// Waits for a connection from a pool, at most the stack's checkout time; the attempt's own
     /// deadline goes on meanwhile. Nothing counts as sent while it waits, and its time and its
     /// failures have a class and a metric of their own: a pool that is empty is no sign of a sick
-    /// dependency, and asking it again in the same moment would not fill it.
+    /// dependency, and asking it again in the same moment would not fill it. Service time, and
+    /// slowness, are measured from the end of the wait.
     ///
     /// Give the pool no shorter wait of its own, or its error will be taken for the dependency's.
     /// A pool without any finite wait is what this is for: without a checkout time in the stack,
@@ -252,6 +264,12 @@ impl AttemptContext {
         self.shared.is_sent(self.sequence)
     }
 
+    /// Counts attempts and redispatches, from 0.
+    #[cfg(test)]
+    pub(crate) const fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
     /// Whether it waits for a connection, so that nothing can have been sent.
     pub(crate) fn is_waiting(&self) -> bool {
         self.shared.is_in_checkout(self.sequence) || self.shared.is_in_connect(self.sequence)
@@ -285,6 +303,7 @@ impl Drop for CheckoutWait<'_> {
         let AttemptContext { stack, shared, sequence, deadline, .. } = self.attempt;
         shared.in_checkout.clear(*sequence);
         let now = stack.clock().now();
+        shared.checkout_ended.store(now.as_nanos(), Relaxed);
         let cut = self.outcome == Waited::Dropped && now >= *deadline;
         let wait = now.since(self.begun);
         shared.checkout_nanos.fetch_add(nanos(wait), Relaxed);
@@ -371,3 +390,6 @@ const NO_UPLOAD: u64 = 0;
 const FLOWING: u64 = u64::MAX;
 /// What the answer needs for its way back. Source: seawall-design.
 const RETURN_MARGIN: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests;

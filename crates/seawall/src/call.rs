@@ -223,9 +223,9 @@ where
     /// A large upload has ended: starts the clocks again at its end.
     fn restart(&mut self, shared: &CallShared) {
         let Some(flight) = &mut self.flight else { return };
-        let params = self.stack.params();
-        flight.lease().settle_upload(self.now, &params);
+        flight.lease().settle(self.now);
         let Some(ended) = shared.take_upload_end() else { return };
+        let params = self.stack.params();
         let (deadline, cut_by_call) = self.operation.restart_clocks(ended, &params);
         flight.extend(deadline, cut_by_call);
     }
@@ -236,7 +236,7 @@ where
         let outcome = answer.outcome();
         let replayable = answer.is_replayable();
         let permit = self.flight.take().and_then(|mut flight| {
-            flight.lease().settle_upload(now, &self.stack.params());
+            flight.lease().settle(now);
             flight.lease().take()
         });
         let Some(mut permit) = permit else {
@@ -269,16 +269,20 @@ where
         let now = self.stack.clock().now();
         let mut flight = self.flight.take();
         let cut = flight.as_ref().is_none_or(InFlight::is_cut_by_call);
-        let lease = flight.as_mut().map(InFlight::lease);
-        let event =
-            match lease.map(|lease| (lease.is_sent(), lease.cause_of_timeout(), lease.permit())) {
-                Some((sent, own, Some(permit))) if !(sent && cut) => Event::Ended {
-                    permit,
-                    outcome: Outcome::of(if cut { Cause::DeadlinePassed } else { own }),
-                    replayable: shared.is_replayable(),
-                },
-                _ => Event::Cut,
-            };
+        let mut sent = true;
+        let mut own = Cause::AttemptTimeout;
+        if let Some(flight) = &mut flight {
+            flight.lease().settle(now);
+            (sent, own) = (flight.lease().is_sent(), flight.lease().cause_of_timeout());
+        }
+        let event = match flight.as_mut().and_then(|flight| flight.lease().permit()) {
+            Some(permit) if !(sent && cut) => Event::Ended {
+                permit,
+                outcome: Outcome::of(if cut { Cause::DeadlinePassed } else { own }),
+                replayable: shared.is_replayable(),
+            },
+            _ => Event::Cut,
+        };
         let next = self.report(now, event);
         if let Some(mut flight) = flight {
             if !cut {
@@ -325,3 +329,6 @@ const LOOK_UP: Duration = Duration::from_millis(10);
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
 /// How long an answer may take to let go of its connection, if its retry is not later.
 const SET_ASIDE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;

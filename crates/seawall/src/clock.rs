@@ -26,6 +26,8 @@ impl Clock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one reader")]
     pub fn now(&self) -> Timestamp {
+        #[cfg(test)]
+        READS.with(|reads| reads.set(reads.get() + 1));
         ORIGIN.after(Instant::now().saturating_duration_since(self.origin))
     }
 
@@ -73,6 +75,12 @@ impl Rng for ThreadRng {
 const ORIGIN: Timestamp = Timestamp::from_millis(3_600_000);
 /// The farthest a sleep can be asked for; tokio's timer saturates near two years.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+#[cfg(test)]
+std::thread_local! {
+    /// Readings of the monotonic clock on this thread.
+    pub(crate) static READS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
 
 #[cfg(test)]
 mod tests {

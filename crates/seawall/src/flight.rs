@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use seawall_policy::{Attempt, Cause, HeldCall, Outcome, Permit, StackParams, Timestamp};
+use seawall_policy::{Attempt, Cause, HeldCall, Outcome, Permit, Timestamp};
 use tokio::time::{Sleep, sleep_until};
 
 use crate::attempt::{CallShared, Upload};
@@ -49,8 +49,11 @@ where
     F: Future + Send + 'static,
     F::Output: Answer + Send,
 {
-    fn abandon(&self, call: InFlight<F>) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+    fn abandon(&self, mut call: InFlight<F>) {
+        // What has nothing to run on for is returned here and now.
+        if call.may_run_on()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
             runtime.spawn(call.run_on());
         }
     }
@@ -151,22 +154,27 @@ impl Lease {
         }
     }
 
-    /// An upload that is over, or has been answered before its end, is no part of the time the
-    /// dependency took.
-    pub(crate) fn settle_upload(&mut self, now: Timestamp, params: &StackParams) {
-        let since = match self.shared.upload() {
-            Upload::Kept => return,
-            Upload::Flowing => now,
-            Upload::Ended(at) => at,
+    /// Takes out of the dependency's time what was none: a wait for a pool, and an upload, whether
+    /// it is over or was answered before its end.
+    pub(crate) fn settle(&mut self, now: Timestamp) {
+        let waits = self.shared.is_in_checkout(self.sequence).then_some(now);
+        let checkout = waits.or(self.shared.take_checkout_end());
+        let upload = match self.shared.upload() {
+            Upload::Kept => None,
+            Upload::Flowing => Some(now),
+            Upload::Ended(at) => Some(at),
         };
-        if let Hold::Permit(permit) = &mut self.hold {
-            permit.restart(since, params);
+        if let (Some(since), Hold::Permit(permit)) = (upload.or(checkout), &mut self.hold) {
+            permit.restart(since, &self.stack.params());
         }
     }
 
     /// Marks the call as slow if it is; when to look again.
     fn watch(&mut self, now: Timestamp) -> Timestamp {
         let Hold::Permit(permit) = &mut self.hold else { return Timestamp::MAX };
+        if self.shared.is_in_checkout(self.sequence) {
+            return Timestamp::MAX;
+        }
         if now >= permit.slow_at() {
             self.stack.with(|dependency, params, rng| dependency.on_slow(now, params, permit, rng));
         }
@@ -229,6 +237,14 @@ impl<F: Future> InFlight<F> {
         if let Poll::Ready(answer) = flight.future.as_mut().poll(cx) {
             return Poll::Ready(Flown::Answer(answer));
         }
+        if let (Some(since), Hold::Permit(permit)) =
+            (flight.lease.shared.take_checkout_end(), &mut flight.lease.hold)
+        {
+            let stack = &flight.lease.stack;
+            permit.restart(since, &stack.params());
+            let next = permit.slow_at().min(*flight.deadline);
+            flight.timer.as_mut().reset(stack.clock().instant(next));
+        }
         loop {
             ready!(flight.timer.as_mut().poll(cx));
             let clock = *flight.lease.stack.clock();
@@ -269,30 +285,35 @@ impl<F: Future> InFlight<F> {
         self.lease().give_up(now);
     }
 
-    /// Sets the clocks to the attempt's own, without its caller. False: there is nothing to run on
-    /// for.
+    /// Whether the other side may be executing it: it was sent whole, or holds its slot for that.
+    fn may_run_on(&mut self) -> bool {
+        let flowing = self.lease().shared.upload() == Upload::Flowing;
+        match &self.lease().hold {
+            Hold::Permit(_) => self.lease().is_sent() && !flowing,
+            Hold::Held(_) => true,
+            Hold::Nothing => false,
+        }
+    }
+
+    /// Sets the clocks to the attempt's own, without its caller. False: nothing is left of it.
     fn take_own_clocks(&mut self) -> bool {
         let stack = self.lease().stack.clone();
         let now = stack.clock().now();
         let timeout = stack.params().attempt_timeout();
-        let flowing = self.lease().shared.upload() == Upload::Flowing;
         let (cut_by_call, deadline) = (self.0.cut_by_call, self.0.deadline);
         let Some(permit) = self.lease().permit() else { return self.outlast_hold() };
-        if !permit.is_sent() || flowing {
-            return false;
-        }
         match timeout {
             Some(timeout) if cut_by_call => {
                 let own = permit.granted().after(timeout);
                 self.extend(own, false);
+                true
             }
             None if now >= deadline => {
                 self.give_up(now);
-                return self.outlast_hold();
+                self.outlast_hold()
             }
-            Some(_) | None => {}
+            Some(_) | None => true,
         }
-        true
     }
 
     /// Runs until the slot is given up. False: it is free already.
@@ -313,7 +334,7 @@ where
     /// and holds its slot until it has really ended or is given up. An attempt that has sent
     /// nothing, or whose upload still flows, is dropped.
     pub async fn run_on(mut self) {
-        if !self.take_own_clocks() {
+        if !self.may_run_on() || !self.take_own_clocks() {
             return;
         }
         let stack = self.lease().stack.clone();
@@ -323,14 +344,14 @@ where
             let params = stack.params();
             match flown {
                 Flown::Answer(answer) => {
-                    self.lease().settle_upload(now, &params);
+                    self.lease().settle(now);
                     self.lease().record(now, &answer.outcome());
                     answer.run_on().await;
                     self.lease().end(stack.clock().now());
                     return;
                 }
                 Flown::UploadEnded => {
-                    self.lease().settle_upload(now, &params);
+                    self.lease().settle(now);
                     let ended = self.lease().shared.take_upload_end().unwrap_or(now);
                     let own = params.attempt_timeout().map_or(Timestamp::MAX, |t| ended.after(t));
                     self.extend(own, false);
@@ -359,3 +380,6 @@ impl<F: Future> std::fmt::Debug for InFlight<F> {
 
 /// How often a flowing upload is looked at.
 const UPLOAD_TICK: std::time::Duration = std::time::Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests;

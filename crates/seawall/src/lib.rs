@@ -1,4 +1,87 @@
-//! What users add to a client or a server: the policies of `seawall-policy`, driven.
+//! Retries, budgets, breakers, bulkheads and deadlines around any call, in the right order.
+//!
+//! One [`Stack`] stands for one dependency. Its clones share one state; every way of calling
+//! through it is driven by the same machine, and every decision is made in `seawall-policy`, which
+//! reads no clock and does no I/O. This crate sends, sleeps and wakes.
+//!
+//! ```
+//! # use seawall::{CallOptions, Cause, Outcome, Stack, StackConfig};
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! let stack = Stack::new("inventory", &StackConfig::http())?;
+//! let classify = |result: &Result<u32, std::io::Error>| match result {
+//!     Ok(_) => Outcome::of(Cause::Answered),
+//!     Err(_) => Outcome::of(Cause::Closed),
+//! };
+//! let report = stack.call(CallOptions::idempotent(), classify, async |_attempt| Ok(7)).await;
+//! assert_eq!((report.result.unwrap(), report.attempts), (7, 1));
+//! # Ok::<(), seawall::ConfigError>(()) }).unwrap();
+//! ```
+//!
+//! # Four ways to call
+//!
+//! | for | use |
+//! |---|---|
+//! | any future | [`Stack::call`] |
+//! | an HTTP request that must have one effect | [`Stack::operation`]: one key, the same bytes |
+//! | a tower service | [`SeawallLayer`], and [`SealLayer`] right above the transport |
+//! | a response whose body streams on, or calls that outlive their caller | [`Stack::drive`] |
+//!
+//! # The order
+//!
+//! Outside in, and not to be written otherwise: total deadline → retry (budget, backoff) → breaker →
+//! attempt timeout → bulkhead → checkout → connect → call. [`StackConfig`] only says which of them
+//! exist. The attempt timeout covers all that is inside it; a slot is freed by the real end of a
+//! call, not by its timeout. [`AttemptContext::checkout`] and [`AttemptContext::connect`] put a
+//! pool's wait and a connection's making where they belong.
+//!
+//! # Presets
+//!
+//! | preset | connect | checkout | attempt | total |
+//! |---|---|---|---|---|
+//! | [`StackConfig::http`] | 200 ms | – | 800 ms | 2 s |
+//! | [`StackConfig::redis`] | 100 ms | 100 ms | 200 ms | 600 ms |
+//! | [`StackConfig::postgres`] | – | 500 ms | 3 s | 7 s |
+//! | [`StackConfig::standard`] | – | – | – | – |
+//!
+//! All have two attempts (the first one counted), a budget of 10 % of the successes, a breaker at
+//! 50 % failures of at least 20 calls in 10 s, and 25 calls in flight that wait at most 50 ms for a
+//! slot.
+//!
+//! # What a result means
+//!
+//! The caller's rules turn a result into an [`Outcome`], and its [`Class`] decides: whether it is
+//! tried again, what the breaker makes of it, and whether it pays into the budget are three
+//! questions. A `422` is final and healthy; a refused connection is safe to repeat and a sign of
+//! illness; a caller that left says nothing. [`HttpClassify`] holds the rules for HTTP. An error
+//! that no rule knows is *unknown*: it may have been executed, and is tried again only where that
+//! is harmless ([`Safety`]).
+//!
+//! # Why it stopped
+//!
+//! Every [`Report`] has the number of attempts sent, the last outcome and a [`StopReason`]:
+//!
+//! | reason | what to look at |
+//! |---|---|
+//! | answered | nothing |
+//! | exhausted | all attempts were made |
+//! | budget | more fails than the successes pay for: the dependency is in trouble |
+//! | deadline | no time was left, or what was left could not have been enough |
+//! | not retryable | the answer is final, or a second execution could do harm |
+//! | told to stop | the other side said so, or asked for a wait longer than we would |
+//! | not owner | another layer retries this path |
+//! | retries off | an operator, or a breaker in that mode; see [`KillSwitch`] |
+//! | body too large | the request was not kept to be sent again |
+//! | breaker open, bulkhead full, checkout timeout | refused here, nothing was sent |
+//! | caller left | the outcome was classified as the caller's departure |
+//!
+//! # Who leaves when
+//!
+//! Dropping a call's future is its caller leaving, allowed at any point. What was never sent gives
+//! everything back. What was sent may be executing: it is cancelled ([`Cancel`]) or runs on
+//! ([`Finish`]), and holds its slot until its end or until it is given up.
+//!
+//! Everything here needs a tokio runtime with time. Nothing needs a background task; due work is
+//! done by the next call, and [`Stack::housekeep`] does it sooner.
 
 mod attempt;
 mod call;
@@ -12,6 +95,7 @@ mod operation;
 mod report;
 mod seal;
 mod stack;
+mod switch;
 #[cfg(test)]
 mod testing;
 
@@ -34,3 +118,4 @@ pub use seawall_policy::{
     StackConfig, StackParams, StopReason, Timestamp,
 };
 pub use stack::{SlotGuard, Stack};
+pub use switch::{AuditEvent, AuditLine, Change, KillSwitch, Scope, SwitchedOff};

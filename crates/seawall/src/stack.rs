@@ -169,6 +169,10 @@ impl WeakStack {
     pub(crate) fn upgrade(&self) -> Option<Stack> {
         self.0.upgrade().map(|inner| Stack { inner })
     }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 impl fmt::Debug for Stack {

@@ -1,7 +1,10 @@
 //! What the tests of this crate share.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use seawall_policy::{
@@ -36,7 +39,7 @@ pub(crate) const fn call(safety: Safety) -> Call {
     Call { lane: 0, safety, owner: true, deadline: None, total: None }
 }
 
-/// What a dependency holds: in flight, waiting, held, millitokens.
+/// What a dependency holds; a call in flight counts twice, in its bulkhead and at its endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) in_flight: u32,
@@ -48,7 +51,10 @@ pub(crate) struct Holding {
 pub(crate) fn holding(stack: &Stack) -> Holding {
     stack.with(|dependency, params, _| Holding {
         in_flight: dependency.bulkhead().in_flight()
-            + dependency.endpoint_view(params, 0, 0).unwrap().in_flight,
+            + (0..2)
+                .filter_map(|endpoint| dependency.endpoint_view(params, endpoint, 0))
+                .map(|endpoint| endpoint.in_flight)
+                .sum::<u32>(),
         waiting: dependency.bulkhead().waiting(),
         held: dependency.held(),
         millitokens: dependency.budget_millitokens().unwrap_or(2_000),
@@ -94,6 +100,15 @@ impl Answer for Said {
             tokio::time::sleep(self.runs_on).await;
         }
     }
+}
+
+/// The output, if one poll gives it.
+pub(crate) async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 /// A counter that clones share.

@@ -229,11 +229,13 @@ async fn closures_classify_and_describe_any_request() {
     assert_eq!(arrivals.get(), 1);
 }
 
+type Meddle = fn(&mut Request<Bytes>);
+
 /// A layer that breaks what makes a retry safe.
 #[derive(Clone)]
 struct Meddling<S> {
     inner: S,
-    meddle: fn(&mut Request<Bytes>),
+    meddle: Meddle,
 }
 
 impl<S: Service<Request<Bytes>>> Service<Request<Bytes>> for Meddling<S> {
@@ -253,7 +255,7 @@ impl<S: Service<Request<Bytes>>> Service<Request<Bytes>> for Meddling<S> {
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_stamps_a_fresh_key_is_refused_on_the_second_attempt() {
-    let meddlers: [(fn(&mut Request<Bytes>), Changed); 2] = [
+    let meddlers: [(Meddle, Changed); 2] = [
         (
             |request| {
                 let key = uuid::Uuid::new_v4().to_string();
