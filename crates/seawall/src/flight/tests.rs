@@ -168,6 +168,10 @@ async fn without_an_attempt_timeout_a_call_cut_by_its_deadline_is_no_failure() {
     assert_freed(&stack, ms(200), ms(400)).await;
     left(&stack, Finish, ms(10_000), ms(250), Said::ok()).await;
     assert_freed(&stack, ms(200), ms(250)).await;
+    // The caller left before; the call's time ends while it runs on.
+    left(&stack, Finish, ms(50), ms(10_000), Said::ok()).await;
+    assert_freed(&stack, ms(50), ms(400)).await;
+    assert_eq!(breaker(&stack), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]

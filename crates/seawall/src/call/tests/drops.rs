@@ -199,6 +199,7 @@ async fn check<A: OnAbandon<Made>>(scenario: &Scenario, on_abandon: A, at: DropA
     });
     let ended = run_until(at, called).await;
     let context = format!("{} {at:?} {record:?}", scenario.name);
+    assert_eq!(stack.wakers(), 0, "a waker is left: {context}");
     if record.sent.get() == 0 && other.is_none() {
         let now = holding(&stack);
         assert_eq!((now.in_flight, now.waiting, now.held), (0, 0, 0), "unsent: {context}");
