@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use seawall_policy::{
-    AnswerSignals, BackoffOptions, Call, Cause, Jitter, Outcome, Safety, StackConfig,
+    AnswerSignals, BackoffOptions, Call, Cause, Jitter, Outcome, Safety, StackConfig, Timestamp,
 };
 
 use crate::call::Answer;
@@ -52,7 +52,9 @@ pub(crate) fn holding(stack: &Stack) -> Holding {
     stack.with(|dependency, params, _| Holding {
         in_flight: dependency.bulkhead().in_flight()
             + (0..2)
-                .filter_map(|endpoint| dependency.endpoint_view(params, endpoint, 0))
+                .filter_map(|endpoint| {
+                    dependency.endpoint_view(Timestamp::ZERO, params, endpoint, 0)
+                })
                 .map(|endpoint| endpoint.in_flight)
                 .sum::<u32>(),
         waiting: dependency.bulkhead().waiting(),

@@ -37,7 +37,9 @@ fn touchy() -> StackConfig {
 }
 
 fn breaker(stack: &Stack) -> BreakerState {
-    stack.with(|dependency, params, _| dependency.endpoint_view(params, 0, 0).unwrap().breaker)
+    stack.with(|dependency, params, _| {
+        dependency.endpoint_view(Timestamp::ZERO, params, 0, 0).unwrap().breaker
+    })
 }
 
 async fn check<F>(

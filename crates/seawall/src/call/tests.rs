@@ -47,7 +47,9 @@ fn one_at_a_time(wait: Duration, queue: u32) -> StackConfig {
 
 fn breaker(stack: &Stack) -> BreakerState {
     stack.housekeep();
-    stack.with(|dependency, params, _| dependency.endpoint_view(params, 0, 0).unwrap().breaker)
+    stack.with(|dependency, params, _| {
+        dependency.endpoint_view(Timestamp::ZERO, params, 0, 0).unwrap().breaker
+    })
 }
 
 async fn drive(stack: &Stack, delay: Duration, said: Said) -> Called<Said> {
