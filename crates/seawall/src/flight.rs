@@ -115,6 +115,8 @@ impl Lease {
         let Hold::Permit(permit) = &mut self.hold else { return None };
         if self.shared.is_sent(self.sequence) {
             permit.mark_sent();
+        } else {
+            permit.mark_unsent();
         }
         Some(permit)
     }
@@ -171,9 +173,6 @@ impl Lease {
 
     /// Marks the call as slow if it is; when to look again.
     fn watch(&mut self, now: Timestamp) -> Timestamp {
-        if self.shared.is_in_checkout(self.sequence) {
-            return Timestamp::MAX;
-        }
         let stack = self.stack.clone();
         let Some(permit) = self.permit() else { return Timestamp::MAX };
         if now >= permit.slow_at() {

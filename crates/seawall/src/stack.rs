@@ -154,6 +154,12 @@ impl Stack {
         drop(forgotten);
     }
 
+    /// How many wait to be woken.
+    #[cfg(test)]
+    pub(crate) fn wakers(&self) -> usize {
+        self.inner.state.lock().wakers.len()
+    }
+
     pub(crate) fn downgrade(&self) -> WeakStack {
         WeakStack(Arc::downgrade(&self.inner))
     }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use seawall_policy::{
-    AnswerSignals, BackoffOptions, Call, Cause, Jitter, Outcome, Safety, StackConfig,
+    AnswerSignals, BackoffOptions, Call, Cause, Jitter, Outcome, Safety, StackConfig, Timestamp,
 };
 
 use crate::call::Answer;
@@ -53,7 +53,7 @@ pub(crate) fn holding(stack: &Stack) -> Holding {
         in_flight: dependency.bulkhead().in_flight()
             + (0..2)
                 .filter_map(|endpoint| {
-                    dependency.endpoint_view(seawall_policy::Timestamp::ZERO, params, endpoint, 0)
+                    dependency.endpoint_view(Timestamp::ZERO, params, endpoint, 0)
                 })
                 .map(|endpoint| endpoint.in_flight)
                 .sum::<u32>(),

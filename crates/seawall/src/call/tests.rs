@@ -48,7 +48,7 @@ fn one_at_a_time(wait: Duration, queue: u32) -> StackConfig {
 fn breaker(stack: &Stack) -> BreakerState {
     stack.housekeep();
     stack.with(|dependency, params, _| {
-        dependency.endpoint_view(seawall_policy::Timestamp::ZERO, params, 0, 0).unwrap().breaker
+        dependency.endpoint_view(Timestamp::ZERO, params, 0, 0).unwrap().breaker
     })
 }
 
@@ -402,6 +402,24 @@ async fn letting_go_of_a_connection_delays_no_retry_by_more_than_its_limit() {
     assert_eq!(called.value, Some(slow));
     drop(called);
     assert_eq!(attempts, [ms(0), ms(110), ms(320)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redispatch_waits_for_no_connection_to_be_let_go_of() {
+    let params = StackParams::new(&one_at_a_time(ms(200), 5)).unwrap();
+    let stack = Stack::with_topology("inventory", params, crate::Clock::new(), 2, 1);
+    let called = stack
+        .drive(call(Safety::Unsafe), CallShared::new(), Cancel, |context| {
+            let refused = Said::of(Outcome::of(Cause::ConnectRefused));
+            match context.sequence() {
+                0 => Box::pin(std::future::ready(Said { sets_aside: ms(50), ..refused })) as Made,
+                _ => after(context, ms(1), Said::ok()),
+            }
+        })
+        .await;
+    assert_eq!((called.done.stop, called.done.redispatches), (StopReason::Answered, 1));
+    assert_eq!(called.ended.since(called.granted.unwrap()), ms(1));
+    assert_eq!(called.queued, ms(0), "its own slot is the only one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,7 +54,7 @@ fn p99(stack: &Stack) -> Duration {
 
 fn breaker(stack: &Stack) -> BreakerState {
     stack.with(|dependency, params, _| {
-        dependency.endpoint_view(seawall_policy::Timestamp::ZERO, params, 0, 0).unwrap().breaker
+        dependency.endpoint_view(Timestamp::ZERO, params, 0, 0).unwrap().breaker
     })
 }
 
@@ -164,12 +164,18 @@ async fn a_retry_runs_beside_the_attempt_that_was_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn without_an_attempt_timeout_a_call_cut_by_its_deadline_is_no_failure() {
-    let stack = stack(&StackConfig { attempt_timeout: None, total: Some(ms(200)), ..touchy() });
+    let mut config = StackConfig { attempt_timeout: None, total: Some(ms(200)), ..touchy() };
+    config.breaker.as_mut().unwrap().slow = None;
+    let stack = stack(&config);
     left(&stack, Finish, ms(10_000), ms(10_000), Said::ok()).await;
     assert_eq!((holding(&stack).held, breaker(&stack)), (1, BreakerState::Closed));
     assert_freed(&stack, ms(200), ms(400)).await;
     left(&stack, Finish, ms(10_000), ms(250), Said::ok()).await;
     assert_freed(&stack, ms(200), ms(250)).await;
+    // The caller left before; the call's time ends while it runs on.
+    left(&stack, Finish, ms(50), ms(10_000), Said::ok()).await;
+    assert_freed(&stack, ms(50), ms(400)).await;
+    assert_eq!(breaker(&stack), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -291,6 +291,29 @@ async fn the_seal_lets_equal_attempts_and_strangers_pass() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_was_handed_to_the_inner_service_holds_its_slot_when_its_caller_leaves() {
+    #[derive(Clone)]
+    struct Hanging;
+    impl Service<u32> for Hanging {
+        type Response = u32;
+        type Error = Infallible;
+        type Future = std::future::Pending<Result<u32, Infallible>>;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, _: u32) -> Self::Future {
+            std::future::pending()
+        }
+    }
+    let stack = stack(&config());
+    let classify = |_: Result<&u32, &Infallible>| Outcome::of(Cause::Answered);
+    let describe = |_: &u32| crate::CallOptions::idempotent();
+    let mut service = SeawallLayer::new(stack.clone(), classify, describe).layer(Hanging);
+    assert!(tokio::time::timeout(ms(20), service.call(7)).await.is_err());
+    assert_eq!(holding(&stack).held, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_the_future_is_the_caller_leaving() {
     let upstream = Upstream { warm_up: ms(500), ..Upstream::new(&[200]) };
     let stack = stack(&config());

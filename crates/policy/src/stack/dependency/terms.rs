@@ -89,6 +89,11 @@ impl Permit {
         self.sent = true;
     }
 
+    /// Takes [`Permit::mark_sent`] back: the transport gave the message back unsent.
+    pub const fn mark_unsent(&mut self) {
+        self.sent = false;
+    }
+
     /// Whether anything may have been sent.
     #[must_use]
     pub const fn is_sent(&self) -> bool {

@@ -122,13 +122,14 @@ fn scenarios() -> Vec<Scenario> {
         half_open: true,
         ..scenario(name, attempt)
     };
+    let no_retry = StackConfig { retry: None, ..config() };
     let brief_checkout = StackConfig { checkout: Some(ms(50)), ..config() };
     vec![
         scenario("success", success),
         scenario("sent late", sent_late),
         scenario("retry after 503", unavailable_once),
         scenario("timeouts", hang),
-        scenario("never sent", never_sent),
+        Scenario { config: no_retry, ..scenario("never sent", never_sent) },
         Scenario { deadline: Some(ms(150)), ..scenario("cut by the caller", hang) },
         Scenario { deadline: Some(ms(150)), ..scenario("cut before sending", never_sent) },
         behind(30),
@@ -199,6 +200,7 @@ async fn check<A: OnAbandon<Made>>(scenario: &Scenario, on_abandon: A, at: DropA
     });
     let ended = run_until(at, called).await;
     let context = format!("{} {at:?} {record:?}", scenario.name);
+    assert_eq!(stack.wakers(), 0, "a waker is left: {context}");
     if record.sent.get() == 0 && other.is_none() {
         let now = holding(&stack);
         assert_eq!((now.in_flight, now.waiting, now.held), (0, 0, 0), "unsent: {context}");
