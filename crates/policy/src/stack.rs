@@ -41,7 +41,7 @@ pub use dependency::{
     Rejection,
 };
 pub use operation::{Attempt, Call, Done, Event, Operation, Step};
-pub use worst_case::{Hop, worst_case_attempts};
+pub use worst_case::{Hop, worst_case_attempts, worst_case_time};
 
 /// Which mechanisms stand in front of a dependency, and how they are set. `None` leaves one out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

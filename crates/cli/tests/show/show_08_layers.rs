@@ -10,7 +10,7 @@ use crate::harness::{PATIENCE, Stage, show, upstream_of};
 #[test]
 fn retries_multiply_through_layers_unless_one_owns_them_or_the_others_hear_the_stop() {
     show("8 · three gateways in a row over 503", async |stage| {
-        let owner = Hop { max_attempts: 3, owns_retries: true, honours_stop: true };
+        let owner = Hop { max_attempts: 3, owns_retries: true, ..Hop::PASSES };
         let passes = Hop { owns_retries: false, ..owner };
         let deaf = Hop { honours_stop: false, ..owner };
         for (name, hops, expected) in [

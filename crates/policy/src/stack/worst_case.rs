@@ -1,6 +1,11 @@
-//! Computes what one tap can cost at the bottom of a chain of layers.
+//! Computes what one tap can cost at the bottom of a chain of layers, and how long it can take.
 
-/// One layer of a chain, as far as retries go.
+use core::time::Duration;
+
+use super::StackParams;
+use crate::retry::RetryParams;
+
+/// One layer of a chain, as far as retries and time go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Attempts in all, counting the first.
@@ -10,6 +15,46 @@ pub struct Hop {
     /// Whether it obeys a stop signal from below. An owner below always sends one when it gives
     /// up.
     pub honours_stop: bool,
+    /// Time for one attempt; `None`: as long as the layer below takes.
+    pub attempt_timeout: Option<Duration>,
+    /// All waits before retries together, at their longest.
+    pub longest_backoff: Duration,
+    /// Time for the whole call; `None`: no limit of its own.
+    pub total: Option<Duration>,
+}
+
+impl Hop {
+    /// A layer that passes everything on once and sets no limit.
+    pub const PASSES: Self = Self {
+        max_attempts: 1,
+        owns_retries: false,
+        honours_stop: true,
+        attempt_timeout: None,
+        longest_backoff: Duration::ZERO,
+        total: None,
+    };
+
+    /// The layer that `params` make.
+    #[must_use]
+    pub fn of(params: &StackParams, owns_retries: bool) -> Self {
+        let retry = params.retry.as_ref();
+        Self {
+            max_attempts: params.max_attempts(),
+            owns_retries,
+            honours_stop: retry.is_none_or(RetryParams::honour_stop),
+            attempt_timeout: params.attempt_timeout,
+            longest_backoff: retry.map_or(Duration::ZERO, RetryParams::longest_backoff),
+            total: params.total,
+        }
+    }
+
+    /// Attempts it makes for one call that fails to the end.
+    const fn attempts(&self) -> u32 {
+        match (self.owns_retries, self.max_attempts) {
+            (true, attempts @ 1..) => attempts,
+            _ => 1,
+        }
+    }
 }
 
 /// The most attempts that can arrive at the bottom for one request at the top, for `hops` from
@@ -19,13 +64,16 @@ pub struct Hop {
 /// Every owner multiplies, except one that hears and obeys the stop signal of an owner below it.
 ///
 /// ```
-/// use seawall_policy::{Hop, worst_case_attempts};
-/// let owner = Hop { max_attempts: 3, owns_retries: true, honours_stop: true };
-/// let passes = Hop { owns_retries: false, ..owner };
+/// use seawall_policy::{Hop, StackConfig, StackParams, RetryOptions, worst_case_attempts};
+/// let retry = Some(RetryOptions { max_attempts: 3, ..RetryOptions::default() });
+/// let params = StackParams::new(&StackConfig { retry, ..StackConfig::default() })?;
+/// let owner = Hop::of(&params, true);
+/// let passes = Hop::of(&params, false);
 /// let deaf = Hop { honours_stop: false, ..owner };
 /// assert_eq!(worst_case_attempts(&[passes, passes, owner]), 3);
 /// assert_eq!(worst_case_attempts(&[owner, owner, owner]), 3);
 /// assert_eq!(worst_case_attempts(&[deaf, deaf, deaf]), 27);
+/// # Ok::<(), seawall_policy::ConfigError>(())
 /// ```
 #[must_use]
 pub fn worst_case_attempts(hops: &[Hop]) -> u64 {
@@ -33,30 +81,75 @@ pub fn worst_case_attempts(hops: &[Hop]) -> u64 {
     let mut stop_heard = false;
     for hop in hops.iter().rev().filter(|hop| hop.owns_retries) {
         if !(stop_heard && hop.honours_stop) {
-            attempts = attempts.saturating_mul(u64::from(hop.max_attempts.max(1)));
+            attempts = attempts.saturating_mul(u64::from(hop.attempts()));
         }
         stop_heard = true;
     }
     attempts
 }
 
+/// The longest that one request at the top can wait for its answer, for `hops` from top to bottom
+/// over a bottom that never answers; `None` if nothing bounds it. Redispatches and a server's
+/// Retry-After come on top where no total bounds them.
+///
+/// A layer waits for each attempt as long as its attempt timeout or the layer below allows,
+/// whichever is shorter, and for all of them no longer than its total.
+#[must_use]
+pub fn worst_case_time(hops: &[Hop]) -> Option<Duration> {
+    let shorter = |one: Option<Duration>, other: Option<Duration>| match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    hops.iter().rev().fold(None, |below, hop| {
+        let attempt = shorter(hop.attempt_timeout, below);
+        let waits = if hop.owns_retries { hop.longest_backoff } else { Duration::ZERO };
+        let own = attempt.map(|time| time.saturating_mul(hop.attempts()).saturating_add(waits));
+        shorter(own, hop.total)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const DEAF: Hop = Hop {
+        max_attempts: 3,
+        owns_retries: true,
+        honours_stop: false,
+        attempt_timeout: Some(Duration::from_secs(1)),
+        longest_backoff: Duration::from_millis(300),
+        total: None,
+    };
+
     #[test]
     fn four_layers_of_three_that_hear_nothing_make_eighty_one() {
-        let deaf = Hop { max_attempts: 3, owns_retries: true, honours_stop: false };
-        assert_eq!(worst_case_attempts(&[deaf; 4]), 81);
+        assert_eq!(worst_case_attempts(&[DEAF; 4]), 81);
         assert_eq!(worst_case_attempts(&[]), 1);
-        assert_eq!(worst_case_attempts(&[Hop { max_attempts: u32::MAX, ..deaf }; 9]), u64::MAX);
+        assert_eq!(worst_case_attempts(&[Hop { max_attempts: u32::MAX, ..DEAF }; 9]), u64::MAX);
     }
 
     #[test]
     fn one_deaf_layer_multiplies_what_is_below_it() {
-        let hears = Hop { max_attempts: 3, owns_retries: true, honours_stop: true };
-        let deaf = Hop { honours_stop: false, ..hears };
-        assert_eq!(worst_case_attempts(&[deaf, hears, hears]), 9);
-        assert_eq!(worst_case_attempts(&[hears, deaf, hears]), 9);
+        let hears = Hop { honours_stop: true, ..DEAF };
+        assert_eq!(worst_case_attempts(&[DEAF, hears, hears]), 9);
+        assert_eq!(worst_case_attempts(&[hears, DEAF, hears]), 9);
+    }
+
+    #[test]
+    fn a_layer_waits_for_its_attempts_and_backoffs_within_its_total() {
+        assert_eq!(worst_case_time(&[DEAF]), Some(Duration::from_millis(3300)));
+        let capped = Hop { total: Some(Duration::from_secs(2)), ..DEAF };
+        assert_eq!(worst_case_time(&[capped]), Some(Duration::from_secs(2)));
+        let passes = Hop { owns_retries: false, ..DEAF };
+        assert_eq!(worst_case_time(&[passes]), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_layer_without_a_limit_of_its_own_waits_as_long_as_the_one_below() {
+        let open = Hop { attempt_timeout: None, longest_backoff: Duration::ZERO, ..DEAF };
+        assert_eq!(worst_case_time(&[open, DEAF]), Some(Duration::from_millis(9900)));
+        assert_eq!(worst_case_time(&[DEAF, open]), Some(Duration::from_millis(3300)));
+        assert_eq!(worst_case_time(&[open]), None);
+        assert_eq!(worst_case_time(&[]), None);
     }
 }

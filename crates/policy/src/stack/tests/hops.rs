@@ -67,7 +67,7 @@ fn worst_case_attempts_is_what_real_operations_send_for_every_chain_of_three() {
     for max_attempts in [1, 2, 3] {
         for owns_retries in [false, true] {
             for honours_stop in [false, true] {
-                kinds.push(Hop { max_attempts, owns_retries, honours_stop });
+                kinds.push(Hop { max_attempts, owns_retries, honours_stop, ..Hop::PASSES });
             }
         }
     }
@@ -83,7 +83,7 @@ fn worst_case_attempts_is_what_real_operations_send_for_every_chain_of_three() {
 
 #[test]
 fn one_owner_of_three_makes_three_all_owners_three_and_deaf_owners_twenty_seven() {
-    let owner = Hop { max_attempts: 3, owns_retries: true, honours_stop: true };
+    let owner = Hop { max_attempts: 3, owns_retries: true, ..Hop::PASSES };
     let passes = Hop { owns_retries: false, ..owner };
     let deaf = Hop { honours_stop: false, ..owner };
     for one in [[passes, passes, owner], [passes, owner, passes], [owner, passes, passes]] {
