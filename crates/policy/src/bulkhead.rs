@@ -16,8 +16,6 @@
 //!   the edge wakes their owners, who [`claim`](Bulkhead::claim). A granted slot is in flight from
 //!   the grant on, for as long as it takes: an edge that lets go of a call has to
 //!   [`cancel`](Bulkhead::cancel) its ticket, nothing else gives the slot on.
-//! - **Held slots.** A call that was given up but may still run keeps its slot
-//!   ([`Bulkhead::hold`]) until its real end or a time limit.
 //! - **Streams.** A call that goes on long after its response head moves to a separate count
 //!   ([`Bulkhead::to_stream`]) and frees its slot.
 //!
@@ -43,10 +41,9 @@ use alloc::vec::Vec;
 use crate::time::Timestamp;
 
 pub use params::{BulkheadOptions, BulkheadParams};
-pub use waiters::Ticket;
+pub use slots::Ticket;
 
 use heap::KeyedHeap;
-use slots::{Slots, place_of};
 use waiters::{Line, Standing, Waiters};
 
 /// The answer of a mechanism that may let a call wait.
@@ -73,23 +70,16 @@ pub enum Claim {
     Expired,
 }
 
-/// A slot that an abandoned call still holds; see [`Bulkhead::hold`].
-#[derive(Debug, PartialEq, Eq)]
-pub struct HeldSlot(u64);
-
 /// One dependency's slots: the limit over all lanes, and each lane's own.
 #[derive(Debug)]
 pub struct Bulkhead {
     lanes: Vec<Lane>,
-    /// The sum over all lanes; slots granted and not claimed, and held ones, are in it.
+    /// The sum over all lanes; slots granted and not claimed are in it.
     in_flight: u32,
     streams: u32,
     waiters: Waiters,
     /// Lanes that have a waiter and room of their own, by their first waiter.
     ready: KeyedHeap<Ticket>,
-    /// The lane of each held slot.
-    held: Slots<usize>,
-    held_deadlines: KeyedHeap<(Timestamp, u64)>,
     /// The lane limit that `ready` was made with.
     lane_limit: u32,
     /// The latest time seen; an earlier `now` is taken for this one.
@@ -99,8 +89,8 @@ pub struct Bulkhead {
 #[derive(Debug, Default)]
 struct Lane {
     in_flight: u32,
-    /// Of those, held or granted and not claimed: no release frees them. At most `in_flight`.
-    reserved: u32,
+    /// Of those, granted and not claimed: no release frees them. At most `in_flight`.
+    unclaimed: u32,
     line: Line,
 }
 
@@ -114,8 +104,6 @@ impl Bulkhead {
             streams: 0,
             waiters: Waiters::new(),
             ready: KeyedHeap::new(),
-            held: Slots::new(),
-            held_deadlines: KeyedHeap::new(),
             lane_limit: u32::MAX,
             latest: Timestamp::ZERO,
         };
@@ -167,7 +155,7 @@ impl Bulkhead {
             }
             Standing::Granted { .. } => {
                 self.waiters.drop_decided(ticket);
-                self.lanes[lane].reserved -= 1;
+                self.lanes[lane].unclaimed -= 1;
                 Claim::Admitted
             }
             Standing::Expired => {
@@ -189,7 +177,7 @@ impl Bulkhead {
             }
             Standing::Granted { .. } => {
                 self.waiters.drop_decided(ticket);
-                self.lanes[lane].reserved -= 1;
+                self.lanes[lane].unclaimed -= 1;
                 self.give_back(lane);
             }
             Standing::Expired => self.waiters.drop_decided(ticket),
@@ -197,8 +185,8 @@ impl Bulkhead {
         self.handle_timeout(now, params);
     }
 
-    /// An admitted call in `lane` has ended. Without effect if there is none: slots held, or
-    /// granted and not claimed, are not its to free.
+    /// An admitted call in `lane` has ended; one whose caller left ends when it no longer runs.
+    /// Without effect if there is none: slots granted and not claimed are not its to free.
     pub fn release(&mut self, now: Timestamp, params: &BulkheadParams, lane: usize) {
         if self.has_call(lane) {
             self.give_back(lane);
@@ -222,46 +210,18 @@ impl Bulkhead {
         self.streams = self.streams.saturating_sub(1);
     }
 
-    /// The caller of a call in `lane` has left, and the call may still run: its slot stays taken
-    /// until [`release_held`](Self::release_held) or `until`, whichever is first.
-    ///
-    /// Instead of `release`, not before it. Without effect (the answer holds nothing) if no
-    /// admitted call is in flight in `lane`.
-    pub fn hold(&mut self, now: Timestamp, lane: usize, until: Timestamp) -> HeldSlot {
-        self.clamp(now);
-        if !self.has_call(lane) {
-            return HeldSlot(0);
-        }
-        self.lanes[lane].reserved += 1;
-        let id = self.held.insert(lane);
-        self.held_deadlines.set(place_of(id), (until, id));
-        HeldSlot(id)
-    }
-
-    /// An abandoned call has really ended. Without effect if its slot is free already.
-    pub fn release_held(&mut self, now: Timestamp, params: &BulkheadParams, slot: HeldSlot) {
-        self.free_held(slot.0);
-        self.handle_timeout(now, params);
-    }
-
-    /// When the next wait or the next held slot ends by itself.
+    /// When the next wait ends by itself.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let waiter = self.waiters.next_deadline().map(|(until, _)| until);
-        let held = self.held_deadlines.least().map(|(until, _)| until);
-        waiter.into_iter().chain(held).min()
+        self.waiters.next_deadline().map(|(until, _)| until)
     }
 
-    /// Frees held slots and ends waits whose time is up, then grants what is free: also what a
-    /// higher limit has freed.
+    /// Ends waits whose time is up, then grants what is free: also what a higher limit has freed.
     pub fn handle_timeout(&mut self, now: Timestamp, params: &BulkheadParams) {
         let now = self.clamp(now);
         if self.lane_limit != params.lane_limit() {
             self.lane_limit = params.lane_limit();
             (0..self.lanes.len()).for_each(|lane| self.update_ready(lane));
-        }
-        while let Some((_, id)) = self.held_deadlines.least().filter(|due| due.0 <= now) {
-            self.free_held(id);
         }
         while let Some((_, ticket)) = self.waiters.next_deadline().filter(|due| due.0 <= now) {
             self.decide(ticket, Standing::Expired);
@@ -278,7 +238,7 @@ impl Bulkhead {
         self.waiters.pop_woken()
     }
 
-    /// Slots taken: calls, granted slots not claimed yet, and held slots.
+    /// Slots taken: calls, and granted slots not claimed yet.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
@@ -288,12 +248,6 @@ impl Bulkhead {
     #[must_use]
     pub fn in_flight_of(&self, lane: usize) -> u32 {
         self.lanes.get(lane).map_or(0, |lane| lane.in_flight)
-    }
-
-    /// Slots that abandoned calls hold.
-    #[must_use]
-    pub fn holding(&self) -> u32 {
-        u32::try_from(self.held.len()).unwrap_or(u32::MAX)
     }
 
     /// Calls that wait.
@@ -322,14 +276,14 @@ impl Bulkhead {
         if to == Standing::Expired {
             self.update_ready(lane);
         } else {
-            self.lanes[lane].reserved += 1;
+            self.lanes[lane].unclaimed += 1;
             self.take(lane);
         }
     }
 
-    /// Whether an admitted call that is not held is in flight in `lane`.
+    /// Whether an admitted call is in flight in `lane`.
     fn has_call(&self, lane: usize) -> bool {
-        self.lanes.get(lane).is_some_and(|lane| lane.in_flight > lane.reserved)
+        self.lanes.get(lane).is_some_and(|lane| lane.in_flight > lane.unclaimed)
     }
 
     fn take(&mut self, lane: usize) {
@@ -342,13 +296,6 @@ impl Bulkhead {
         self.in_flight -= 1;
         self.lanes[lane].in_flight -= 1;
         self.update_ready(lane);
-    }
-
-    fn free_held(&mut self, id: u64) {
-        let Some(lane) = self.held.remove(id) else { return };
-        self.held_deadlines.remove(place_of(id));
-        self.lanes[lane].reserved -= 1;
-        self.give_back(lane);
     }
 
     /// Puts a lane among those a slot may go to, or takes it out.

@@ -54,7 +54,7 @@ pub use breaker::{
     Transition, Trigger, WindowCounts,
 };
 pub use budget::{Budget, BudgetOptions, BudgetParams};
-pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, HeldSlot, Ticket};
+pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, Ticket};
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};

@@ -226,44 +226,14 @@ fn a_release_too_many_frees_nobodys_slot() {
     rig.admit(0, 0);
     rig.admit(0, 0);
     let ticket = rig.queue(0, 0);
-    let _held = rig.bulkhead.hold(at(0), 0, at(1_000));
-    rig.release(1, 0);
-    rig.release(1, 0);
-    assert_eq!(rig.bulkhead.in_flight(), 2, "one held, one granted");
+    for _ in 0..3 {
+        rig.release(1, 0);
+    }
+    assert_eq!(rig.bulkhead.in_flight(), 1, "the granted one");
     assert_eq!(rig.claim(1, ticket), Claim::Admitted);
     rig.release(2, 0);
     rig.release(2, 0);
-    assert_eq!(rig.bulkhead.in_flight(), 1);
-}
-
-#[test]
-fn a_held_slot_is_taken_until_its_time_or_its_real_end() {
-    let mut rig = Rig::new(limit(2));
-    rig.admit(0, 0);
-    rig.admit(0, 0);
-    let early = rig.bulkhead.hold(at(0), 0, at(1_000));
-    let late = rig.bulkhead.hold(at(0), 0, at(2_000));
-    assert_eq!(rig.bulkhead.holding(), 2);
-    assert_eq!(rig.bulkhead.next_deadline(), Some(at(1_000)));
-    let waiter = rig.queue(960, 0);
-    rig.bulkhead.release_held(at(970), &rig.params, late);
-    assert_eq!(rig.woken(), [waiter]);
-    rig.timeout(999);
-    assert_eq!(rig.bulkhead.in_flight(), 2);
-    rig.timeout(1_000);
-    assert_eq!((rig.bulkhead.in_flight(), rig.bulkhead.holding()), (1, 0));
-    rig.bulkhead.release_held(at(1_001), &rig.params, early);
-    assert_eq!(rig.bulkhead.in_flight(), 1, "free already");
-}
-
-#[test]
-fn holding_without_a_call_holds_nothing() {
-    let mut rig = Rig::new(limit(1));
-    let nothing = rig.bulkhead.hold(at(0), 0, at(1_000));
-    assert_eq!((rig.bulkhead.holding(), rig.bulkhead.next_deadline()), (0, None));
-    rig.admit(0, 0);
-    rig.bulkhead.release_held(at(0), &rig.params, nothing);
-    assert_eq!(rig.bulkhead.in_flight(), 1);
+    assert_eq!(rig.bulkhead.in_flight(), 0);
 }
 
 #[test]
@@ -371,12 +341,11 @@ fn a_warm_bulkhead_keeps_its_memory_and_makes_no_more() {
         assert_eq!(rig.woken(), tickets);
         for ticket in tickets {
             assert_eq!(rig.claim(round, ticket), Claim::Admitted);
-            let held = rig.bulkhead.hold(at(round), 0, at(round + 1));
-            rig.bulkhead.release_held(at(round), &rig.params, held);
+            rig.release(round, 0);
         }
         sizes.push(rig.bulkhead.places());
     }
-    assert_eq!(sizes, vec![(4, 1); 1_000]);
+    assert_eq!(sizes, vec![4; 1_000]);
 }
 
 #[test]
@@ -399,8 +368,8 @@ fn construction_refuses_what_can_never_work_and_names_it() {
 }
 
 impl Bulkhead {
-    /// Places ever made for waiters and for held slots.
-    fn places(&self) -> (usize, usize) {
-        (self.waiters.slots.places.len(), self.held.places.len())
+    /// Places ever made for waiters.
+    fn places(&self) -> usize {
+        self.waiters.slots.places.len()
     }
 }

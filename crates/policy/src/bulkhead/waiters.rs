@@ -1,12 +1,8 @@
 //! The calls that wait for a slot, or were decided and not told yet.
 
 use super::heap::KeyedHeap;
-use super::slots::{Slots, place_of};
+use super::slots::{Slots, Ticket};
 use crate::time::Timestamp;
-
-/// A place in a bulkhead's queue; later ones are larger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub(super) u64);
 
 /// Where a waiter stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +76,7 @@ impl Waiters {
 
     /// Where a waiter stands, in which lane, since when and until when.
     pub(super) fn find(&self, ticket: Ticket) -> Option<(Standing, usize, Timestamp, Timestamp)> {
-        let waiter = self.slots.get(ticket.0)?;
+        let waiter = self.slots.get(ticket)?;
         Some((waiter.standing, waiter.lane, waiter.since, waiter.until))
     }
 
@@ -94,9 +90,9 @@ impl Waiters {
     ) -> Ticket {
         let standing = Standing::Waiting;
         let waiter = Waiter { lane, since, until, standing, before: None, after: None };
-        let ticket = Ticket(self.slots.insert(waiter));
+        let ticket = self.slots.insert(waiter);
         self.waiting += 1;
-        self.deadlines.set(place_of(ticket.0), (until, ticket));
+        self.deadlines.set(ticket.place(), (until, ticket));
         self.append(line, ticket);
         ticket
     }
@@ -104,7 +100,7 @@ impl Waiters {
     /// Ends the wait of one in `line`, for the outcome `to`, of which it is to be told.
     pub(super) fn decide(&mut self, line: &mut Line, ticket: Ticket, to: Standing) {
         self.leave(line, ticket);
-        if let Some(waiter) = self.slots.get_mut(ticket.0) {
+        if let Some(waiter) = self.slots.get_mut(ticket) {
             waiter.standing = to;
         }
         self.expired += u32::from(to == Standing::Expired);
@@ -116,7 +112,7 @@ impl Waiters {
     /// Ends the wait of one in `line` and forgets it.
     pub(super) fn drop_waiting(&mut self, line: &mut Line, ticket: Ticket) {
         self.leave(line, ticket);
-        self.slots.remove(ticket.0);
+        self.slots.remove(ticket);
     }
 
     /// Forgets one that was decided.
@@ -126,7 +122,7 @@ impl Waiters {
             self.unlink_woken(ticket);
         }
         self.expired -= u32::from(standing == Standing::Expired);
-        self.slots.remove(ticket.0);
+        self.slots.remove(ticket);
     }
 
     /// The next one to be told; one that waited in vain is forgotten with it.
@@ -137,7 +133,7 @@ impl Waiters {
             self.drop_decided(ticket);
         } else {
             self.unlink_woken(ticket);
-            if let Some(waiter) = self.slots.get_mut(ticket.0) {
+            if let Some(waiter) = self.slots.get_mut(ticket) {
                 waiter.standing = Standing::Granted { is_told: true };
             }
         }
@@ -147,29 +143,29 @@ impl Waiters {
     /// Takes a waiting one out of its line, and its deadline with it.
     fn leave(&mut self, line: &mut Line, ticket: Ticket) {
         self.unlink(line, ticket);
-        self.deadlines.remove(place_of(ticket.0));
+        self.deadlines.remove(ticket.place());
         self.waiting -= 1;
     }
 
     fn append(&mut self, line: &mut Line, ticket: Ticket) {
         let last = line.last.replace(ticket);
-        if let Some(waiter) = self.slots.get_mut(ticket.0) {
+        if let Some(waiter) = self.slots.get_mut(ticket) {
             (waiter.before, waiter.after) = (last, None);
         }
-        match last.and_then(|last| self.slots.get_mut(last.0)) {
+        match last.and_then(|last| self.slots.get_mut(last)) {
             Some(last) => last.after = Some(ticket),
             None => line.first = Some(ticket),
         }
     }
 
     fn unlink(&mut self, line: &mut Line, ticket: Ticket) {
-        let Some(waiter) = self.slots.get_mut(ticket.0) else { return };
+        let Some(waiter) = self.slots.get_mut(ticket) else { return };
         let (before, after) = (waiter.before.take(), waiter.after.take());
-        match before.and_then(|before| self.slots.get_mut(before.0)) {
+        match before.and_then(|before| self.slots.get_mut(before)) {
             Some(before) => before.after = after,
             None => line.first = after,
         }
-        match after.and_then(|after| self.slots.get_mut(after.0)) {
+        match after.and_then(|after| self.slots.get_mut(after)) {
             Some(after) => after.before = before,
             None => line.last = before,
         }

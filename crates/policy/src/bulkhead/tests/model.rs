@@ -25,8 +25,6 @@ struct Naive {
     options: BulkheadOptions,
     /// The lanes of admitted calls, one entry each.
     calls: Vec<usize>,
-    /// (number, lane, until) of held slots.
-    held: Vec<(usize, usize, Timestamp)>,
     /// In the order of arrival.
     waiters: Vec<Waiter>,
     woken: VecDeque<usize>,
@@ -38,7 +36,6 @@ impl Naive {
     fn in_flight_of(&self, lane: usize) -> usize {
         let granted = |waiter: &&Waiter| waiter.lane == lane && waiter.fate == Fate::Granted;
         self.calls.iter().filter(|&&call| call == lane).count()
-            + self.held.iter().filter(|held| held.1 == lane).count()
             + self.waiters.iter().filter(granted).count()
     }
 
@@ -57,11 +54,10 @@ impl Naive {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let waiting = self.waiters.iter().filter(|waiter| waiter.fate == Fate::Waiting);
-        waiting.map(|waiter| waiter.until).chain(self.held.iter().map(|held| held.2)).min()
+        waiting.map(|waiter| waiter.until).min()
     }
 
     fn tick(&mut self, now: Timestamp) {
-        self.held.retain(|held| held.2 > now);
         let mut due: Vec<_> = (self.waiters.iter())
             .filter(|waiter| waiter.fate == Fate::Waiting && waiter.until <= now)
             .map(|waiter| (waiter.until, waiter.number))
@@ -147,8 +143,6 @@ enum Step {
     Release(usize),
     ToStream(usize),
     ReleaseStream,
-    Hold(usize, u64),
-    ReleaseHeld(usize),
     Timeout,
     Drain,
     Reload(u32, Option<u32>),
@@ -163,8 +157,6 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0..LANES).prop_map(Step::Release),
         1 => (0..LANES).prop_map(Step::ToStream),
         1 => Just(Step::ReleaseStream),
-        2 => (0..LANES, 0..60_u64).prop_map(|(lane, ms)| Step::Hold(lane, ms)),
-        1 => any::<usize>().prop_map(Step::ReleaseHeld),
         1 => Just(Step::Timeout),
         3 => Just(Step::Drain),
         1 => (1..5_u32, prop::option::of(1..4_u32)).prop_map(|(limit, lane_limit)| {
@@ -177,12 +169,11 @@ fn options(limit: u32, lane_limit: Option<u32>) -> BulkheadOptions {
     BulkheadOptions { lane_limit, queue: 4, max_streams: 2, ..BulkheadOptions::with_limit(limit) }
 }
 
-/// The real one and the model, with the tickets and held slots that are out in both.
+/// The real one and the model, with the tickets that are out in both.
 struct Both {
     rig: Rig,
     naive: Naive,
     tickets: Vec<(Ticket, usize)>,
-    held: Vec<(HeldSlot, usize)>,
     ms: u64,
 }
 
@@ -191,14 +182,13 @@ impl Both {
         let naive = Naive {
             options: options(3, Some(2)),
             calls: Vec::new(),
-            held: Vec::new(),
             waiters: Vec::new(),
             woken: VecDeque::new(),
             streams: 0,
             numbers: 0,
         };
         let rig = Rig::new(options(3, Some(2)));
-        Self { rig, naive, tickets: Vec::new(), held: Vec::new(), ms: 0 }
+        Self { rig, naive, tickets: Vec::new(), ms: 0 }
     }
 
     fn apply(&mut self, step: &Step) {
@@ -234,14 +224,6 @@ impl Both {
                 self.rig.bulkhead.release_stream();
                 self.naive.streams = self.naive.streams.saturating_sub(1);
             }
-            Step::Hold(lane, ms) => self.hold(lane, at(self.ms + ms)),
-            Step::ReleaseHeld(index) => {
-                let Some(index) = index.checked_rem(self.held.len()) else { return };
-                let (slot, number) = self.held.swap_remove(index);
-                self.rig.bulkhead.release_held(now, &self.rig.params, slot);
-                self.naive.held.retain(|held| held.0 != number);
-                self.naive.tick(now);
-            }
             Step::Timeout => {
                 self.rig.timeout(self.ms);
                 self.naive.tick(now);
@@ -273,15 +255,6 @@ impl Both {
         }
     }
 
-    fn hold(&mut self, lane: usize, until: Timestamp) {
-        let slot = self.rig.bulkhead.hold(at(self.ms), lane, until);
-        self.naive.numbers += 1;
-        if self.naive.end(lane) {
-            self.naive.held.push((self.naive.numbers, lane, until));
-        }
-        self.held.push((slot, self.naive.numbers));
-    }
-
     fn drain(&mut self) {
         while let Some(number) = self.naive.pop_woken() {
             let ticket = self.rig.bulkhead.pop_woken();
@@ -302,10 +275,9 @@ impl Both {
             assert_eq!(real.in_flight_of(lane) as usize, naive.in_flight_of(lane), "{lane}");
         }
         assert_eq!(real.waiting() as usize, naive.count(Fate::Waiting));
-        assert_eq!(real.holding() as usize, naive.held.len());
         assert_eq!(real.streams(), naive.streams);
         assert_eq!(real.next_deadline(), naive.next_deadline());
-        assert!(real.places().0 <= 4 * 2 + 4, "twice the queue and the highest limit");
+        assert!(real.places() <= 4 * 2 + 4, "twice the queue and the highest limit");
     }
 }
 
@@ -332,11 +304,10 @@ proptest! {
         for (ticket, _) in core::mem::take(&mut both.tickets) {
             both.rig.cancel(both.ms, ticket);
         }
-        both.rig.timeout(both.ms + 60);
         for lane in 0..LANES {
             while both.rig.bulkhead.in_flight_of(lane) > 0 {
                 let before = both.rig.bulkhead.in_flight_of(lane);
-                both.rig.release(both.ms + 60, lane);
+                both.rig.release(both.ms, lane);
                 prop_assert!(both.rig.bulkhead.in_flight_of(lane) < before, "a slot is lost");
             }
         }
