@@ -30,9 +30,9 @@
 //!
 //! Outside in, and not to be written otherwise: total deadline → retry (budget, backoff) →
 //! breaker → attempt timeout → bulkhead → checkout → connect → call. [`StackConfig`] only says
-//! which of them exist. The attempt timeout covers all that is inside it; a slot is freed by the real end of a
-//! call, not by its timeout. [`AttemptContext::checkout`] and [`AttemptContext::connect`] put a
-//! pool's wait and a connection's making where they belong.
+//! which of them exist. The attempt timeout covers all that is inside it; a slot is freed by the
+//! real end of a call, not by its timeout. [`AttemptContext::checkout`] and
+//! [`AttemptContext::connect`] put a pool's wait and a connection's making where they belong.
 //!
 //! # Presets
 //!

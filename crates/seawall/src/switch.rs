@@ -3,10 +3,10 @@
 //! When a storm has begun, retries are what keeps it going, and the person who sees it needs one
 //! handle that works at once and does not have to be remembered: every *off* ends by itself.
 //!
-//! - **Who may speak.** [`KillSwitch::set`] (a handle) and [`KillSwitch::watch_file`] (a file). Each
-//!   is a voice of its own; retries are off for a stack while any voice says so for it. A file's
-//!   *on*, an empty file or none lifts only what that file has said; [`Change::On`] through the
-//!   handle lifts what every voice has said for its scope, and for all scopes if it says
+//! - **Who may speak.** [`KillSwitch::set`] (a handle) and [`KillSwitch::watch_file`] (a file).
+//!   Each is a voice of its own; retries are off for a stack while any voice says so for it. A
+//!   file's *on*, an empty file or none lifts only what that file has said; [`Change::On`] through
+//!   the handle lifts what every voice has said for its scope, and for all scopes if it says
 //!   [`Scope::All`].
 //! - **What it changes.** Attempts decided from then on: calls end after their attempt in flight
 //!   with the stop reason *retries off*. First attempts, redispatches of unsent requests and
