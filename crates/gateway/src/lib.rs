@@ -1,7 +1,19 @@
 //! The gateway: stands in front of a service and keeps it useful while everything around it fails.
 //!
-//! [`GatewayConfig`] is read from a file or built for one upstream; [`run`] serves it until it is
-//! told to leave. `ARCHITECTURE.md` draws the way of a request through the modules.
+//! [`GatewayConfig`] is read from a file, with every mistake told at its place, or built for one
+//! upstream; [`run`] serves it until it is told to leave, and says in [`Ended`] what had to be cut.
+//! Everything between is private: listeners and their timers (`server`), the way of a request
+//! (`pipeline`), connections to the upstreams (`upstream`), what operators see (`admin`, `metrics`,
+//! `access_log`). Decisions are those of `seawall-policy`, driven by `seawall`; here they are only
+//! carried. `ARCHITECTURE.md` draws the way of a request through the modules.
+//!
+//! ```
+//! use seawall_gateway::GatewayConfig;
+//! let (config, warnings) = GatewayConfig::for_upstream("http://127.0.0.1:9000", None, None)?;
+//! assert_eq!(config.listeners[0].address.port(), 8080);
+//! assert!(warnings.is_empty());
+//! # Ok::<(), seawall_gateway::ConfigErrors>(())
+//! ```
 
 mod access_log;
 mod admin;

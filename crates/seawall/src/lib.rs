@@ -119,3 +119,8 @@ pub use seawall_policy::{
 };
 pub use stack::{SlotGuard, Stack};
 pub use switch::{AuditEvent, AuditLine, Change, KillSwitch, Scope, SwitchedOff};
+
+/// The Rust in the README, compiled like every other example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
