@@ -18,7 +18,7 @@ use crate::metrics::Refusal;
 
 /// Where lines go.
 #[derive(Clone, Debug)]
-pub struct AccessLog {
+pub(crate) struct AccessLog {
     writer: Option<LineWriter>,
 }
 
@@ -27,7 +27,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn stdout() -> io::Result<Self> {
+    pub(crate) fn stdout() -> io::Result<Self> {
         Self::to(io::stdout())
     }
 
@@ -35,19 +35,19 @@ impl AccessLog {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn to(writer: impl Write + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn to(writer: impl Write + Send + 'static) -> io::Result<Self> {
         let writer = LineWriter::start("access-log", QUEUE, writer)?;
         Ok(Self { writer: Some(writer) })
     }
 
     /// Lines go nowhere.
     #[must_use]
-    pub const fn off() -> Self {
+    pub(crate) const fn off() -> Self {
         Self { writer: None }
     }
 
     /// Writes a line, or drops and counts it; never waits.
-    pub fn log(&self, line: &AccessLine<'_>) {
+    pub(crate) fn log(&self, line: &AccessLine<'_>) {
         if let Some(writer) = &self.writer {
             writer.line(|out| line.write_json(out));
         }
@@ -55,18 +55,18 @@ impl AccessLog {
 
     /// Lines dropped since the start.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.writer.as_ref().map_or(0, LineWriter::dropped)
     }
 
     /// Lines that wait to be written, and as many as may wait; nothing where the log is off.
     #[must_use]
-    pub fn depth(&self) -> Option<(usize, usize)> {
+    pub(crate) fn depth(&self) -> Option<(usize, usize)> {
         self.writer.as_ref().map(LineWriter::depth)
     }
 
     /// Waits until every line logged before is written, at most 2 s; false if some are not.
-    pub async fn close(&self) -> bool {
+    pub(crate) async fn close(&self) -> bool {
         match &self.writer {
             Some(writer) => writer.flush(CLOSE).await,
             None => true,
@@ -76,7 +76,7 @@ impl AccessLog {
 
 /// What a line tells. Text of the network is bytes, as it came.
 #[derive(Clone, Debug)]
-pub struct AccessLine<'a> {
+pub(crate) struct AccessLine<'a> {
     /// When the request's head was in, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
     /// The request's id.
@@ -139,7 +139,7 @@ pub struct AccessLine<'a> {
 
 /// How a request ended, as its caller saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
+pub(crate) enum Completion {
     /// The upstream's answer was passed on to its end.
     Complete,
     /// The caller left first.
@@ -158,7 +158,7 @@ pub enum Completion {
 
 impl Completion {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Complete,
         Self::CallerLeft,
         Self::UpstreamBroke,
@@ -170,7 +170,7 @@ impl Completion {
 
     /// The value of the field.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Complete => "complete",
             Self::CallerLeft => "caller_left",
@@ -186,7 +186,7 @@ impl Completion {
 impl AccessLine<'_> {
     /// Appends the line, without its line feed: one JSON object of at most 5 KiB, if the names of
     /// the configuration are shorter than 256 bytes.
-    pub fn write_json(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         let mut object = Object::new(out);
         object.key("time").push(b'"');
         lines::utc(object.out, self.time_unix_ms);

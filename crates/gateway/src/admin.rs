@@ -43,14 +43,14 @@ use tokio::task::JoinSet;
 
 use crate::diagnostics::{Diagnostics, Topic};
 
-pub use self::views::{
+pub(crate) use self::views::{
     AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, RetriesChange,
     RetriesState, RetriesView, UnknownUpstream, UpstreamView,
 };
 
 /// The bound port.
 #[derive(Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -75,7 +75,7 @@ impl Admin {
     ///
     /// # Errors
     /// The address is taken or not ours.
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
@@ -83,12 +83,12 @@ impl Admin {
 
     /// The address that was bound.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Answers until `stop` ends, and then gives what is being answered a second.
-    pub async fn serve(
+    pub(crate) async fn serve(
         self,
         backend: Arc<dyn AdminBackend>,
         diagnostics: Diagnostics,

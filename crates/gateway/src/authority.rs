@@ -21,7 +21,7 @@ use crate::refusal::Refusal;
 
 /// A host and perhaps a port, as the caller wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authority {
+pub(crate) struct Authority {
     value: HeaderValue,
     host_length: usize,
     port: Option<u16>,
@@ -34,7 +34,7 @@ impl Authority {
     ///
     /// [`Refusal::Connect`] for CONNECT; [`Refusal::Malformed`] for a missing, doubled, invalid or
     /// contradictory host, and for a target that is of none of the forms a server accepts.
-    pub fn of(request: &Parts) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn of(request: &Parts) -> Result<Option<Self>, Refusal> {
         if request.method == Method::CONNECT {
             return Err(Refusal::Connect);
         }
@@ -60,20 +60,20 @@ impl Authority {
 
     /// The host: a name or an IPv4 address, or an IPv6 address in brackets. Case as received.
     #[must_use]
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         // A value of this type is ASCII by construction.
         self.value.to_str().map_or("", |text| &text[..self.host_length])
     }
 
     /// The port, if one was written.
     #[must_use]
-    pub const fn port(&self) -> Option<u16> {
+    pub(crate) const fn port(&self) -> Option<u16> {
         self.port
     }
 
     /// The bytes as received; go on to the upstream as `Host`.
     #[must_use]
-    pub const fn value(&self) -> &HeaderValue {
+    pub(crate) const fn value(&self) -> &HeaderValue {
         &self.value
     }
 

@@ -18,7 +18,7 @@ use crate::lines::{self, LineWriter};
 
 /// Where lines go. Clones write to the same place.
 #[derive(Clone, Debug)]
-pub struct Diagnostics {
+pub(crate) struct Diagnostics {
     writer: LineWriter,
     clock: Clock,
     coloured: bool,
@@ -27,7 +27,7 @@ pub struct Diagnostics {
 
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub(crate) enum Level {
     /// As it should be.
     Info,
     /// Somebody should look.
@@ -38,7 +38,7 @@ pub enum Level {
 
 /// What a line is about; each has its own bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topic {
+pub(crate) enum Topic {
     /// Starting and what is bound.
     Start,
     /// The configuration.
@@ -90,7 +90,7 @@ impl Diagnostics {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn stderr(clock: Clock) -> io::Result<Self> {
+    pub(crate) fn stderr(clock: Clock) -> io::Result<Self> {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let coloured = io::stderr().is_terminal() && !plain;
         Self::to(io::stderr(), coloured, clock)
@@ -100,7 +100,7 @@ impl Diagnostics {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn to(
+    pub(crate) fn to(
         writer: impl Write + Send + 'static,
         coloured: bool,
         clock: Clock,
@@ -110,23 +110,38 @@ impl Diagnostics {
     }
 
     /// Says that all is well.
-    pub fn info(&self, topic: Topic, message: &str, pairs: &[(&str, &(dyn Display + Sync))]) {
+    pub(crate) fn info(
+        &self,
+        topic: Topic,
+        message: &str,
+        pairs: &[(&str, &(dyn Display + Sync))],
+    ) {
         self.say(Level::Info, topic, message, pairs);
     }
 
     /// Says that somebody should look.
-    pub fn warn(&self, topic: Topic, message: &str, pairs: &[(&str, &(dyn Display + Sync))]) {
+    pub(crate) fn warn(
+        &self,
+        topic: Topic,
+        message: &str,
+        pairs: &[(&str, &(dyn Display + Sync))],
+    ) {
         self.say(Level::Warn, topic, message, pairs);
     }
 
     /// Says that something does not work.
-    pub fn error(&self, topic: Topic, message: &str, pairs: &[(&str, &(dyn Display + Sync))]) {
+    pub(crate) fn error(
+        &self,
+        topic: Topic,
+        message: &str,
+        pairs: &[(&str, &(dyn Display + Sync))],
+    ) {
         self.say(Level::Error, topic, message, pairs);
     }
 
     /// Says `message` and the values of `pairs`, which are quoted and escaped where they are not
     /// plain words, and cut at 256 bytes.
-    pub fn say(
+    pub(crate) fn say(
         &self,
         level: Level,
         topic: Topic,
@@ -156,7 +171,7 @@ impl Diagnostics {
     }
 
     /// Waits until every line said before is written, at most a second; false if some are not.
-    pub async fn close(&self) -> bool {
+    pub(crate) async fn close(&self) -> bool {
         self.writer.flush(SECOND).await
     }
 }

@@ -30,9 +30,9 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use seawall_policy::{ConfigError, Rng};
 
-pub use connection::upgrade_of;
-pub use framing::check_framing;
-pub use ids::{Ids, TraceContext};
+pub(crate) use connection::upgrade_of;
+pub(crate) use framing::check_framing;
+pub(crate) use ids::Ids;
 
 use crate::authority::Authority;
 use crate::refusal::Refusal;
@@ -40,7 +40,7 @@ use via::ViaToken;
 
 /// Names of the fields we read and write; standard ones are not renamable.
 #[derive(Clone, Debug)]
-pub struct FieldNames {
+pub(crate) struct FieldNames {
     /// Milliseconds the caller still waits. Default `X-Remaining-Ms`.
     pub remaining: HeaderName,
     /// Which attempt the caller makes; the first is 1. Default `X-Retry-Attempt`.
@@ -73,7 +73,7 @@ impl Default for FieldNames {
 
 /// What a request's peer and connections are, as far as its fields depend on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Inbound<'a> {
+pub(crate) struct Inbound<'a> {
     /// The version the request came in.
     pub version: Version,
     /// The version it goes on in.
@@ -92,7 +92,7 @@ pub struct Inbound<'a> {
 
 /// What a peer stated and was allowed to state. A field that came twice states nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stated {
+pub(crate) struct Stated {
     /// Milliseconds the caller still waits, unparsed.
     pub remaining: Option<HeaderValue>,
     /// Which attempt this is, unparsed.
@@ -107,7 +107,7 @@ pub struct Stated {
 
 /// What an answer gets on its way back.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
+pub(crate) struct Answered<'a> {
     /// The version the upstream answered in; `None` for an answer we made.
     pub version: Option<Version>,
     /// Whether it switches protocols (101): then `Upgrade` stays.
@@ -122,7 +122,7 @@ pub struct Answered<'a> {
 
 /// Rewrites the fields of requests and answers; made once per configuration.
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub(crate) struct Fields {
     names: FieldNames,
     via: ViaToken,
 }
@@ -133,7 +133,7 @@ impl Fields {
     /// # Errors
     ///
     /// If `pseudonym` is no token.
-    pub fn new(names: FieldNames, pseudonym: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn new(names: FieldNames, pseudonym: &str) -> Result<Self, ConfigError> {
         Ok(Self { names, via: ViaToken::new(pseudonym)? })
     }
 
@@ -144,7 +144,7 @@ impl Fields {
     /// # Errors
     ///
     /// [`Refusal::Loop`] if the request came through here more than four times.
-    pub fn to_upstream(
+    pub(crate) fn to_upstream(
         &self,
         fields: &mut HeaderMap,
         inbound: &Inbound<'_>,
@@ -171,7 +171,7 @@ impl Fields {
     }
 
     /// Turns the fields of an answer into those that go to the caller.
-    pub fn to_downstream(&self, fields: &mut HeaderMap, answered: &Answered<'_>) {
+    pub(crate) fn to_downstream(&self, fields: &mut HeaderMap, answered: &Answered<'_>) {
         let upgrade = if answered.switches { fields.remove(UPGRADE) } else { None };
         connection::remove(fields, |name| self.is_own(name));
         fields.remove(PROXY_AUTHENTICATE);
@@ -190,7 +190,7 @@ impl Fields {
 
     /// The names that are read and written.
     #[must_use]
-    pub const fn names(&self) -> &FieldNames {
+    pub(crate) const fn names(&self) -> &FieldNames {
         &self.names
     }
 

@@ -30,14 +30,16 @@ use self::shards::Shards;
 use self::table::TABLE;
 use self::window::{Totals, Window};
 
-pub use self::collect::{Exposition, Format};
-pub use self::labels::{CloseReason, IgnoredBecause, IgnoredHeader, Refusal, Stage};
-pub use self::snapshot::{BreakerView, BulkheadView, PoolView, Snapshot, Source, UpstreamSnapshot};
+pub(crate) use self::collect::{Exposition, Format};
+pub(crate) use self::labels::{CloseReason, IgnoredBecause, IgnoredHeader, Refusal, Stage};
+pub(crate) use self::snapshot::{
+    BreakerView, BulkheadView, PoolView, Snapshot, Source, UpstreamSnapshot,
+};
 
 /// What the labels of the configuration are. Names must differ from each other within a kind and
 /// must not begin with an underscore, which marks what has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// The routes, by index.
     pub routes: Vec<RouteLabels>,
     /// The upstreams, by index.
@@ -48,7 +50,7 @@ pub struct Shape {
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RouteLabels {
+pub(crate) struct RouteLabels {
     /// Its name.
     pub route: String,
     /// Index of its upstream in [`Shape::upstreams`].
@@ -57,7 +59,7 @@ pub struct RouteLabels {
 
 /// An upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamLabels {
+pub(crate) struct UpstreamLabels {
     /// Its name.
     pub upstream: String,
     /// Its endpoints, by index, as `host:port`.
@@ -78,7 +80,7 @@ impl Shape {
 /// All counters. An index that the [`Shape`] does not have counts nothing; `None` for a route
 /// counts under `_none`, where a request matched no route.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     shape: Shape,
     blocks: [Block; TABLE.len()],
     cells: Shards,
@@ -103,7 +105,7 @@ struct Histogram {
 impl Metrics {
     /// Lays out all series of `shape` at zero.
     #[must_use]
-    pub fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         let mut blocks = [Block::default(); TABLE.len()];
         let mut cells = 0;
         for (block, row) in blocks.iter_mut().zip(TABLE) {
@@ -117,57 +119,57 @@ impl Metrics {
     }
 
     /// A request has its answer; `status` is 0 where the caller left before one.
-    pub fn request(&self, route: Option<usize>, status: u16) {
+    pub(crate) fn request(&self, route: Option<usize>, status: u16) {
         let class = labels::code_class(status);
         self.add_pair(Family::Requests, self.route(route), Label::CodeClass, class);
     }
 
     /// A first attempt is sent.
-    pub fn first_attempt(&self, route: usize) {
+    pub(crate) fn first_attempt(&self, route: usize) {
         self.add(Family::FirstAttempts, route);
     }
 
     /// A later attempt is sent.
-    pub fn retry(&self, route: usize) {
+    pub(crate) fn retry(&self, route: usize) {
         self.add(Family::Retries, route);
     }
 
     /// A request goes to another endpoint.
-    pub fn redispatch(&self, route: usize) {
+    pub(crate) fn redispatch(&self, route: usize) {
         self.add(Family::Redispatches, route);
     }
 
     /// A call has ended.
-    pub fn stopped(&self, route: usize, reason: StopReason) {
+    pub(crate) fn stopped(&self, route: usize, reason: StopReason) {
         self.add(Family::StopReasons, route * StopReason::ALL.len() + reason.index());
     }
 
     /// A call's deadline had passed, or could not be met, before anything was sent.
-    pub fn deadline_before_send(&self, route: usize) {
+    pub(crate) fn deadline_before_send(&self, route: usize) {
         self.add(Family::DeadlineBeforeSend, route);
     }
 
     /// A request came that stated its attempt number (or none: 1).
-    pub fn caller_attempt(&self, listener: usize, attempt: u32) {
+    pub(crate) fn caller_attempt(&self, listener: usize, attempt: u32) {
         let attempt = labels::caller_attempt(attempt);
         self.add_pair(Family::CallerAttempts, listener, Label::CallerAttempt, attempt);
     }
 
     /// A header was not obeyed.
-    pub fn ignored_header(&self, header: IgnoredHeader, because: IgnoredBecause) {
+    pub(crate) fn ignored_header(&self, header: IgnoredHeader, because: IgnoredBecause) {
         let (header, because) = (header as usize, because as usize);
         self.add_pair(Family::IgnoredHeaders, header, Label::HeaderReason, because);
     }
 
     /// An attempt has ended.
-    pub fn outcome(&self, upstream: usize, class: Class, cause: Cause) {
+    pub(crate) fn outcome(&self, upstream: usize, class: Class, cause: Cause) {
         self.add_pair(Family::Outcomes, upstream, Label::Class, labels::class(class));
         self.add_pair(Family::Causes, upstream, Label::Cause, labels::cause(cause));
     }
 
     /// The breaker of an endpoint for a route has changed; the endpoint is an index among those of
     /// the route's upstream.
-    pub fn breaker_changed(&self, route: usize, endpoint: usize, to: BreakerState) {
+    pub(crate) fn breaker_changed(&self, route: usize, endpoint: usize, to: BreakerState) {
         let known = self.shape.upstream_of(route);
         if known.is_some_and(|upstream| endpoint < upstream.endpoints.len()) {
             let place = route * self.shape.most_endpoints() + endpoint;
@@ -177,58 +179,58 @@ impl Metrics {
     }
 
     /// A call waited for a connection.
-    pub fn pool_wait(&self, upstream: usize, waited: Duration) {
+    pub(crate) fn pool_wait(&self, upstream: usize, waited: Duration) {
         self.observe(Family::PoolWait, upstream, waited);
     }
 
     /// A call waited for a place in the bulkhead.
-    pub fn bulkhead_wait(&self, upstream: usize, waited: Duration) {
+    pub(crate) fn bulkhead_wait(&self, upstream: usize, waited: Duration) {
         self.observe(Family::BulkheadWait, upstream, waited);
     }
 
     /// An attempt was given up while the upstream still works on it.
-    pub fn abandoned(&self, route: usize) {
+    pub(crate) fn abandoned(&self, route: usize) {
         self.add(Family::Abandoned, route);
     }
 
     /// A request was answered here without sending anything.
-    pub fn refused(&self, route: Option<usize>, reason: Refusal) {
+    pub(crate) fn refused(&self, route: Option<usize>, reason: Refusal) {
         self.add_pair(Family::Refused, self.route(route), Label::Refusal, reason as usize);
     }
 
     /// A request was answered with its route's fallback.
-    pub fn degraded(&self, route: usize) {
+    pub(crate) fn degraded(&self, route: usize) {
         self.add(Family::Degraded, route);
     }
 
     /// A request spent `spent` in `stage`.
-    pub fn stage(&self, route: Option<usize>, stage: Stage, spent: Duration) {
+    pub(crate) fn stage(&self, route: Option<usize>, stage: Stage, spent: Duration) {
         let stages = const { Label::Stage.fixed().len() };
         let series = self.route(route) * stages + stage as usize;
         self.observe(Family::StageDuration, series, spent);
     }
 
     /// A caller's connection was accepted. To be followed by [`Metrics::connection_closed`].
-    pub fn connection_opened(&self, listener: usize) {
+    pub(crate) fn connection_opened(&self, listener: usize) {
         self.add(Family::DownstreamConnections, listener);
         self.add(Family::DownstreamOpened, listener);
     }
 
     /// A caller's connection has ended.
-    pub fn connection_closed(&self, listener: usize, reason: CloseReason) {
+    pub(crate) fn connection_closed(&self, listener: usize, reason: CloseReason) {
         self.sub(Family::DownstreamConnections, listener);
         let reason = reason as usize;
         self.add_pair(Family::DownstreamClosed, listener, Label::CloseReason, reason);
     }
 
     /// A connection could not be accepted.
-    pub fn accept_error(&self, listener: usize) {
+    pub(crate) fn accept_error(&self, listener: usize) {
         self.add(Family::AcceptErrors, listener);
     }
 
     /// Keeps the totals of which the retry ratio is made. To be called about once a second, by
     /// the housekeeping task; a call that comes too early does nothing, and a scrape calls it too.
-    pub fn tick(&self, now: Timestamp) {
+    pub(crate) fn tick(&self, now: Timestamp) {
         let mut window = self.window.lock();
         if window.is_due(now) {
             let totals = (0..self.shape.upstreams.len()).map(|upstream| self.totals(upstream));

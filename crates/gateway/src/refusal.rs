@@ -5,7 +5,7 @@ use http::StatusCode;
 /// A request that goes no further: nothing was sent upstream, and the connection it came on is
 /// not used again, because what follows it cannot be told apart with certainty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The message breaks the grammar or contradicts itself; says how. Answered 400.
     #[error("read the request: {0}")]
     Malformed(&'static str),
@@ -29,7 +29,7 @@ pub enum Refusal {
 impl Refusal {
     /// The status it is answered with.
     #[must_use]
-    pub const fn status(self) -> StatusCode {
+    pub(crate) const fn status(self) -> StatusCode {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Connect => StatusCode::METHOD_NOT_ALLOWED,

@@ -19,11 +19,11 @@ use std::cmp::Ordering;
 /// A path that may be read in two ways, where a route depends on it. Answered 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("match the path: it can be read in two ways")]
-pub struct BadPath;
+pub(crate) struct BadPath;
 
 /// All routes, by host and path prefix.
 #[derive(Clone, Debug, Default)]
-pub struct RouteTable {
+pub(crate) struct RouteTable {
     /// Sorted by host, lower-case, no two alike.
     hosts: Vec<(Box<str>, Prefixes)>,
     any: Prefixes,
@@ -33,7 +33,7 @@ impl RouteTable {
     /// Takes host (`None` for any; case, port and a final dot do not matter), path prefix (begins
     /// with `/`; a final `/` does not matter) and the number the route is known by. Of two routes
     /// with equal host and prefix the earlier one wins.
-    pub fn new<H, P>(routes: impl Iterator<Item = (Option<H>, P, usize)>) -> Self
+    pub(crate) fn new<H, P>(routes: impl Iterator<Item = (Option<H>, P, usize)>) -> Self
     where
         H: AsRef<str>,
         P: AsRef<str>,
@@ -57,7 +57,7 @@ impl RouteTable {
     /// # Errors
     ///
     /// [`BadPath`] if the choice depends on a path that can be read in two ways.
-    pub fn find(&self, host: &str, path: &str) -> Result<Option<usize>, BadPath> {
+    pub(crate) fn find(&self, host: &str, path: &str) -> Result<Option<usize>, BadPath> {
         let host = bare_host(host);
         if let Ok(at) = self.position(host)
             && let Some(index) = self.hosts[at].1.find(path)?

@@ -52,12 +52,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch as channel};
 use tokio::task::JoinSet;
 
-pub use bind::{bind, max_connections_default, raise_file_limit};
-pub use drain::{
+pub(crate) use bind::{bind, max_connections_default, raise_file_limit};
+pub(crate) use drain::{
     DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
 };
-pub use gauges::{CloseReason, ConnectionGauges};
-pub use state::{ConnInfo, DownstreamProtocol};
+pub(crate) use gauges::{CloseReason, ConnectionGauges};
+pub(crate) use state::ConnInfo;
 
 use accept::Acceptor;
 use conn::ConnSettings;
@@ -66,7 +66,7 @@ use state::{ConnGuard, ConnParts};
 
 /// What is the same for all listeners.
 #[derive(Clone, Copy, Debug)]
-pub struct ServerOptions {
+pub(crate) struct ServerOptions {
     /// Open connections at which accepting pauses; at least 1. Default by
     /// [`max_connections_default`].
     pub max_connections: usize,
@@ -97,7 +97,7 @@ impl Default for ServerOptions {
 
 /// What is told apart by listener.
 #[derive(Clone)]
-pub struct ListenerOptions {
+pub(crate) struct ListenerOptions {
     /// Wait for the first byte of a connection. Default 10 s.
     pub first_byte_timeout: Duration,
     /// Wait for a whole request head, from its first byte. Default 10 s.
@@ -137,7 +137,7 @@ impl fmt::Debug for ListenerOptions {
 
 /// Serves HTTP on any number of listeners until it is told to leave.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     options: ServerOptions,
     clock: Clock,
     gauges: Arc<ConnectionGauges>,
@@ -148,20 +148,20 @@ pub struct Server {
 impl Server {
     /// A server that accepts nothing yet.
     #[must_use]
-    pub fn new(options: ServerOptions, clock: Clock) -> Self {
+    pub(crate) fn new(options: ServerOptions, clock: Clock) -> Self {
         let view = channel::Sender::new(DrainView::SERVING);
         Self { options, clock, gauges: Arc::default(), changed: Arc::default(), view }
     }
 
     /// Its counts.
     #[must_use]
-    pub fn gauges(&self) -> Arc<ConnectionGauges> {
+    pub(crate) fn gauges(&self) -> Arc<ConnectionGauges> {
         Arc::clone(&self.gauges)
     }
 
     /// Where its drain stands, now and later; for readiness and for deadlines.
     #[must_use]
-    pub fn drain_view(&self) -> channel::Receiver<DrainView> {
+    pub(crate) fn drain_view(&self) -> channel::Receiver<DrainView> {
         self.view.subscribe()
     }
 
@@ -169,7 +169,7 @@ impl Server {
     ///
     /// Upgraded connections are in the hands of those who upgraded them: they should end by
     /// [`ConnInfo::closing`], and are counted as cut if they did not.
-    pub async fn run<H, F, B>(
+    pub(crate) async fn run<H, F, B>(
         self,
         listeners: Vec<(TcpListener, ListenerOptions)>,
         handler: H,

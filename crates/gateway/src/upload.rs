@@ -23,7 +23,7 @@ use tokio::time::{Sleep, sleep};
 
 /// A request body that attempts read one after the other.
 #[derive(Debug)]
-pub struct Upload {
+pub(crate) struct Upload {
     state: Mutex<State>,
     call: Arc<CallShared>,
     clock: Clock,
@@ -33,7 +33,7 @@ pub struct Upload {
 
 /// Bounds of an upload.
 #[derive(Clone, Copy, Debug)]
-pub struct UploadLimits {
+pub(crate) struct UploadLimits {
     /// Bytes kept for a second attempt.
     pub replay: usize,
     /// Bytes in all; more breaks the upload.
@@ -62,7 +62,7 @@ enum Kept {
 
 /// Why an upload ended early. None of these says anything about the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UploadError {
+pub(crate) enum UploadError {
     /// The caller broke it off.
     #[error("the request body broke off")]
     Broken,
@@ -80,7 +80,7 @@ pub enum UploadError {
 impl Upload {
     /// Takes over `incoming`; `None` if there is no body.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         incoming: Incoming,
         call: Arc<CallShared>,
         clock: Clock,
@@ -104,7 +104,7 @@ impl Upload {
 
     /// The body for the next attempt, from its first byte. Earlier readers get an error.
     #[must_use]
-    pub fn read(self: &Arc<Self>) -> RequestBody {
+    pub(crate) fn read(self: &Arc<Self>) -> RequestBody {
         let mut state = self.state.lock();
         state.reader += 1;
         RequestBody::Reading(Reader {
@@ -117,12 +117,12 @@ impl Upload {
     }
 
     /// Why it ended early, if it did.
-    pub fn broken(&self) -> Option<UploadError> {
+    pub(crate) fn broken(&self) -> Option<UploadError> {
         self.state.lock().broken
     }
 
     /// Bytes that came from the caller.
-    pub fn seen(&self) -> u64 {
+    pub(crate) fn seen(&self) -> u64 {
         self.state.lock().seen
     }
 }
@@ -209,7 +209,7 @@ impl State {
 
 /// The body of one attempt.
 #[derive(Debug)]
-pub enum RequestBody {
+pub(crate) enum RequestBody {
     /// There is none.
     Empty,
     /// Read through the tee.
@@ -218,7 +218,7 @@ pub enum RequestBody {
 
 /// One attempt's place in the upload.
 #[derive(Debug)]
-pub struct Reader {
+pub(crate) struct Reader {
     upload: Arc<Upload>,
     number: u32,
     position: usize,

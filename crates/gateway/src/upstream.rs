@@ -35,15 +35,10 @@ mod state;
 mod stats;
 mod upload;
 
-pub use body::UpstreamBody;
-pub use classify::classify;
-pub use connect::ConnectError;
-pub use error::{CheckoutError, SendError};
-pub use pool::{Lease, Pool};
-pub use resolve::{ResolveError, Resolver, ResolverStats};
-pub use settings::{PoolProtocol, PoolSettings};
-pub use stats::{ClosedTotals, EndpointStats, PoolStats};
-pub use upload::{RequestBody, UploadError};
+pub(crate) use body::UpstreamBody;
+pub(crate) use pool::Pool;
+pub(crate) use resolve::Resolver;
+pub(crate) use settings::{PoolProtocol, PoolSettings};
 
 #[cfg(test)]
 mod tests;

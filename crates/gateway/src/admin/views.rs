@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::metrics::Format;
 
 /// Whoever knows the gateway's state. Every method answers at once.
-pub trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
+pub(crate) trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
     /// Whether traffic should come.
     fn ready(&self) -> Readiness;
     /// The upstreams, in the order of the configuration.
@@ -32,7 +32,7 @@ pub trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
 
 /// Whether traffic should come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
+pub(crate) enum Readiness {
     /// Not yet: the listeners are not up.
     Starting,
     /// It should.
@@ -44,7 +44,7 @@ pub enum Readiness {
 impl Readiness {
     /// The word that `/ready` answers.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Ready => "ready",
@@ -55,7 +55,7 @@ impl Readiness {
 
 /// An upstream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct UpstreamView {
+pub(crate) struct UpstreamView {
     /// Its name.
     pub name: String,
     /// `http1` or `h2c`.
@@ -80,7 +80,7 @@ pub struct UpstreamView {
 
 /// An endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct EndpointView {
+pub(crate) struct EndpointView {
     /// `host:port`.
     pub endpoint: String,
     /// Calls in flight.
@@ -95,7 +95,7 @@ pub struct EndpointView {
 
 /// The breaker of an endpoint for a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct EndpointBreakerView {
+pub(crate) struct EndpointBreakerView {
     /// The route's name.
     pub route: String,
     /// `closed`, `half_open` or `open`.
@@ -110,7 +110,7 @@ pub struct EndpointBreakerView {
 
 /// A queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct QueueView {
+pub(crate) struct QueueView {
     /// What it is, and whose.
     pub name: String,
     /// As many as may wait.
@@ -125,7 +125,7 @@ pub struct QueueView {
 
 /// The retries of an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RetriesView {
+pub(crate) struct RetriesView {
     /// Its name.
     pub upstream: String,
     /// `on` or `off`.
@@ -142,7 +142,7 @@ pub struct RetriesView {
 
 /// A switch of retries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetriesChange {
+pub(crate) struct RetriesChange {
     /// To what.
     pub state: RetriesState,
     /// Who asks.
@@ -153,7 +153,7 @@ pub struct RetriesChange {
 
 /// What retries are switched to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetriesState {
+pub(crate) enum RetriesState {
     /// As configured.
     On,
     /// Off for this long, at most a day.
@@ -163,4 +163,4 @@ pub enum RetriesState {
 /// There is no upstream of the name given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no such upstream")]
-pub struct UnknownUpstream;
+pub(crate) struct UnknownUpstream;

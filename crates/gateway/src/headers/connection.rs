@@ -11,7 +11,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 /// a GET over HTTP/1.1 without a body whose `Connection` says so. HTTP/2 without TLS and TLS itself
 /// are left out: they concern this connection, and we answer for both.
 #[must_use]
-pub fn upgrade_of(fields: &HeaderMap, method: &Method, version: Version) -> Option<HeaderValue> {
+pub(crate) fn upgrade_of(
+    fields: &HeaderMap,
+    method: &Method,
+    version: Version,
+) -> Option<HeaderValue> {
     let may = version == Version::HTTP_11
         && method == Method::GET
         && !fields.contains_key(TRANSFER_ENCODING)

@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 ///
 /// [`Refusal::TooManyFields`], [`Refusal::Malformed`], [`Refusal::UnknownCoding`],
 /// [`Refusal::UnknownExpectation`].
-pub fn check_framing(
+pub(crate) fn check_framing(
     fields: &HeaderMap,
     version: Version,
     fields_max: usize,

@@ -7,7 +7,7 @@ use super::FieldNames;
 
 /// The ids of a request, as they go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ids {
+pub(crate) struct Ids {
     /// The caller's if it sent a valid one, else made here: 32 hexadecimal digits.
     pub request: HeaderValue,
     /// The caller's if it sent a valid one; never made here.
@@ -39,18 +39,18 @@ impl Ids {
 
 /// A valid `traceparent`. Source: W3C Trace Context section 3.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceContext(HeaderValue);
+pub(crate) struct TraceContext(HeaderValue);
 
 impl TraceContext {
     /// The id of the trace: 32 lower-case hexadecimal digits.
     #[must_use]
-    pub fn trace_id(&self) -> &str {
+    pub(crate) fn trace_id(&self) -> &str {
         self.part(3, 35)
     }
 
     /// The id of the caller's span: 16 lower-case hexadecimal digits.
     #[must_use]
-    pub fn span_id(&self) -> &str {
+    pub(crate) fn span_id(&self) -> &str {
         self.part(36, 52)
     }
 

@@ -21,13 +21,13 @@ use super::{BOUNDS, Metrics, Snapshot, Source};
 
 /// The text a scrape gets.
 #[derive(Debug)]
-pub struct Exposition {
+pub(crate) struct Exposition {
     registry: Registry,
 }
 
 /// A format of that text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,
     /// Prometheus text 0.0.4.
@@ -37,7 +37,7 @@ pub enum Format {
 impl Format {
     /// The content type to answer with.
     #[must_use]
-    pub const fn content_type(self) -> &'static str {
+    pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -57,7 +57,7 @@ struct Exposed {
 impl Exposition {
     /// Shows `metrics`, and what `source` keeps. The moment of this call is shown as the start.
     #[must_use]
-    pub fn new(metrics: Arc<Metrics>, source: Arc<dyn Source>, clock: Clock) -> Self {
+    pub(crate) fn new(metrics: Arc<Metrics>, source: Arc<dyn Source>, clock: Clock) -> Self {
         let started_seconds = Duration::from_millis(clock.unix_millis()).as_secs_f64();
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Exposed { metrics, source, clock, started_seconds }));
@@ -66,7 +66,7 @@ impl Exposition {
 
     /// The text of one scrape. Reads three small files of the system; not for the request path.
     #[must_use]
-    pub fn render(&self, format: Format) -> String {
+    pub(crate) fn render(&self, format: Format) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = match format {

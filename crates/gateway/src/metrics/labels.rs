@@ -169,7 +169,7 @@ pub(super) const fn cause(cause: Cause) -> usize {
 
 /// A part of a request's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// Waiting for a place in the bulkhead.
     Queue,
     /// Getting a connection: waiting for one of the pool or making one.
@@ -190,7 +190,7 @@ impl Stage {
 
 /// Why a request was answered here instead of being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// No route matches.
     NoRoute,
     /// The request is not one we forward (framing, target, host).
@@ -230,14 +230,14 @@ impl Refusal {
 
     /// The label used in metrics and logs.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         Self::LABELS[self as usize]
     }
 }
 
 /// A request header that was not obeyed, by what it means; its name can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IgnoredHeader {
+pub(crate) enum IgnoredHeader {
     /// Time left until the caller's deadline (`X-Remaining-Ms`, `grpc-timeout`).
     Remaining,
     /// The caller's attempt number.
@@ -278,7 +278,7 @@ impl IgnoredHeader {
 
 /// Why a header was not obeyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IgnoredBecause {
+pub(crate) enum IgnoredBecause {
     /// The peer is not one that may state it.
     Untrusted,
     /// It does not read as what it should be.
@@ -296,7 +296,7 @@ impl IgnoredBecause {
 
 /// Why a connection of a caller ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseReason {
+pub(crate) enum CloseReason {
     /// The caller closed it, or both agreed to.
     Peer,
     /// It was idle for too long.
@@ -322,7 +322,7 @@ impl CloseReason {
 
     /// The label used in metrics and logs.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         Self::LABELS[self as usize]
     }
 }

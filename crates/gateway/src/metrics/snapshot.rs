@@ -3,7 +3,7 @@
 use seawall_policy::BreakerState;
 
 /// Whoever keeps that state.
-pub trait Source: Send + Sync + std::fmt::Debug + 'static {
+pub(crate) trait Source: Send + Sync + std::fmt::Debug + 'static {
     /// Fills `snapshot`, whose upstreams are in the order given to
     /// [`Metrics::new`](super::Metrics::new), at their defaults.
     fn collect(&self, snapshot: &mut Snapshot);
@@ -11,7 +11,7 @@ pub trait Source: Send + Sync + std::fmt::Debug + 'static {
 
 /// State at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Whether the process is going away.
     pub draining: bool,
     /// Lines of the access log that were dropped since the start.
@@ -22,7 +22,7 @@ pub struct Snapshot {
 
 /// State of one upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpstreamSnapshot {
+pub(crate) struct UpstreamSnapshot {
     /// Whether an operator switched its retries off.
     pub retries_off: bool,
     /// Balance of its retry budget in thousandths of a token; nothing where the budget is off.
@@ -39,7 +39,7 @@ pub struct UpstreamSnapshot {
 
 /// One breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BreakerView {
+pub(crate) struct BreakerView {
     /// Index of the route.
     pub route: usize,
     /// Index of the endpoint among its upstream's.
@@ -50,7 +50,7 @@ pub struct BreakerView {
 
 /// The connections of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolView {
+pub(crate) struct PoolView {
     /// Connections without a call.
     pub idle: u64,
     /// Connections with one.
@@ -69,7 +69,7 @@ pub struct PoolView {
 
 /// The calls of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BulkheadView {
+pub(crate) struct BulkheadView {
     /// Calls in flight.
     pub in_flight: u64,
     /// As many as may be.

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 /// # Errors
 ///
 /// What the system said: the address is in use, not ours, or not allowed.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -25,7 +25,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Raises the soft limit of open files to the hard one, as far as the system lets us, and returns
 /// the limit that then holds; `u64::MAX` if there is none.
 #[must_use]
-pub fn raise_file_limit() -> u64 {
+pub(crate) fn raise_file_limit() -> u64 {
     let before = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: before.maximum, maximum: before.maximum };
     // A refusal leaves the limit as it was, which is what is then reported.
@@ -36,7 +36,7 @@ pub fn raise_file_limit() -> u64 {
 /// Downstream connections when nothing is configured: half of the files left beside 256 for
 /// ourselves, because each may need one upstream; at most 8,192 and at least 1.
 #[must_use]
-pub fn max_connections_default(file_limit: u64) -> usize {
+pub(crate) fn max_connections_default(file_limit: u64) -> usize {
     let half = file_limit.saturating_sub(FILES_OF_OURS) / 2;
     usize::try_from(half).unwrap_or(usize::MAX).clamp(1, CONNECTIONS_MAX)
 }

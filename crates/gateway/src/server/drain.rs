@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 /// The lengths of the phases. Their sum must stay below the termination grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrainPhases {
+pub(crate) struct DrainPhases {
     /// Not ready but accepting. Default 5 s; 0 skips the phase.
     pub accept: Duration,
     /// No longer accepting; what is in flight goes on. Default 20 s.
@@ -46,7 +46,7 @@ impl Default for DrainPhases {
 
 /// Where a server stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DrainPhase {
+pub(crate) enum DrainPhase {
     /// Not leaving.
     Serving,
     /// Leaving but accepting.
@@ -157,7 +157,7 @@ fn next_phase(phase: DrainPhase) -> DrainPhase {
 
 /// Where a drain stands, for connections and for the pipeline.
 #[derive(Clone, Copy, Debug)]
-pub struct DrainView {
+pub(crate) struct DrainView {
     /// The phase.
     pub phase: DrainPhase,
     /// The end of *in flight*, which a request admitted now may not outlast;
@@ -195,18 +195,18 @@ impl DrainView {
 
 /// Tells a server to leave; any clone will do.
 #[derive(Clone, Debug)]
-pub struct DrainTrigger(std::sync::Arc<watch::Sender<u32>>);
+pub(crate) struct DrainTrigger(std::sync::Arc<watch::Sender<u32>>);
 
 impl DrainTrigger {
     /// The first call begins the drain, the second goes on to its last phase, the third ends it.
-    pub fn signal(&self) {
+    pub(crate) fn signal(&self) {
         self.0.send_modify(|signals| *signals = signals.saturating_add(1));
     }
 }
 
 /// The server's end of a [`DrainTrigger`].
 #[derive(Clone, Debug)]
-pub struct DrainSignal(watch::Receiver<u32>);
+pub(crate) struct DrainSignal(watch::Receiver<u32>);
 
 impl DrainSignal {
     /// Waits for the signal number `count`; for ever if every trigger is gone before.
@@ -219,14 +219,14 @@ impl DrainSignal {
 
 /// A trigger and the signal it gives.
 #[must_use]
-pub fn drain_signal() -> (DrainTrigger, DrainSignal) {
+pub(crate) fn drain_signal() -> (DrainTrigger, DrainSignal) {
     let (sender, receiver) = watch::channel(0);
     (DrainTrigger(std::sync::Arc::new(sender)), DrainSignal(receiver))
 }
 
 /// What a drain could not let end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrainReport {
+pub(crate) struct DrainReport {
     /// Connections cut at the end, those that were upgraded among them.
     pub connections_cut: usize,
     /// Requests that were in flight on them.

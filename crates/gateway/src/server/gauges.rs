@@ -7,7 +7,7 @@ use seawall_policy::Timestamp;
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum CloseReason {
+pub(crate) enum CloseReason {
     /// The peer closed it, or it was closed after an answer as its version or fields asked.
     Ended,
     /// Reading, writing or parsing failed.
@@ -30,7 +30,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, in the order of [`ConnectionGauges::closed`].
-    pub const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Ended,
         Self::Failed,
         Self::FirstByte,
@@ -44,7 +44,7 @@ impl CloseReason {
 
     /// Its label in metrics.
     #[must_use]
-    pub const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Ended => "ended",
             Self::Failed => "failed",
@@ -80,7 +80,7 @@ impl ReasonCell {
 
 /// Counts of connections and requests of one server, all listeners together.
 #[derive(Debug, Default)]
-pub struct ConnectionGauges {
+pub(crate) struct ConnectionGauges {
     active: AtomicUsize,
     accepted: AtomicU64,
     refused: AtomicU64,
@@ -95,49 +95,49 @@ pub struct ConnectionGauges {
 impl ConnectionGauges {
     /// Open connections, those that were upgraded among them.
     #[must_use]
-    pub fn active(&self) -> usize {
+    pub(crate) fn active(&self) -> usize {
         self.active.load(Relaxed)
     }
 
     /// Connections accepted since the start.
     #[must_use]
-    pub fn accepted_total(&self) -> u64 {
+    pub(crate) fn accepted_total(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
 
     /// Connections closed as soon as they were accepted, because the server was leaving and full.
     #[must_use]
-    pub fn refused_total(&self) -> u64 {
+    pub(crate) fn refused_total(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
     /// Failures to accept, for want of files or memory or because the peer was gone already.
     #[must_use]
-    pub fn accept_errors_total(&self) -> u64 {
+    pub(crate) fn accept_errors_total(&self) -> u64 {
         self.accept_errors.load(Relaxed)
     }
 
     /// Connections that ended for `reason`.
     #[must_use]
-    pub fn closed(&self, reason: CloseReason) -> u64 {
+    pub(crate) fn closed(&self, reason: CloseReason) -> u64 {
         self.closed[reason as usize].load(Relaxed)
     }
 
     /// Requests whose answer has not wholly been handed to the connection.
     #[must_use]
-    pub fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.requests.load(Relaxed)
     }
 
     /// HTTP/2 requests whose caller left before the answer was whole.
     #[must_use]
-    pub fn requests_abandoned_total(&self) -> u64 {
+    pub(crate) fn requests_abandoned_total(&self) -> u64 {
         self.requests_abandoned.load(Relaxed)
     }
 
     /// When the last request began; the origin if none did.
     #[must_use]
-    pub fn last_request(&self) -> Timestamp {
+    pub(crate) fn last_request(&self) -> Timestamp {
         Timestamp::from_nanos(self.last_request.load(Relaxed))
     }
 

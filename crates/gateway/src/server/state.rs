@@ -17,7 +17,7 @@ use super::stall::StreamStall;
 
 /// How a connection is spoken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DownstreamProtocol {
+pub(crate) enum DownstreamProtocol {
     /// HTTP/1.0 or HTTP/1.1.
     Http1,
     /// HTTP/2 without TLS, by prior knowledge.
@@ -26,49 +26,49 @@ pub enum DownstreamProtocol {
 
 /// What a request's connection is; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct ConnInfo(pub(super) Arc<ConnState>);
+pub(crate) struct ConnInfo(pub(super) Arc<ConnState>);
 
 impl ConnInfo {
     /// The address the connection came from.
     #[must_use]
-    pub fn peer(&self) -> SocketAddr {
+    pub(crate) fn peer(&self) -> SocketAddr {
         self.0.peer
     }
 
     /// The address it came to.
     #[must_use]
-    pub fn local(&self) -> SocketAddr {
+    pub(crate) fn local(&self) -> SocketAddr {
         self.0.local
     }
 
     /// The listener it came to, by its place among those given to the server.
     #[must_use]
-    pub fn listener(&self) -> usize {
+    pub(crate) fn listener(&self) -> usize {
         self.0.listener
     }
 
     /// How it is spoken on.
     #[must_use]
-    pub fn protocol(&self) -> DownstreamProtocol {
+    pub(crate) fn protocol(&self) -> DownstreamProtocol {
         self.0.protocol
     }
 
     /// Whether the listener trusts the peer.
     #[must_use]
-    pub fn is_trusted(&self) -> bool {
+    pub(crate) fn is_trusted(&self) -> bool {
         self.0.trusted
     }
 
     /// Whether and how far the server is leaving.
     #[must_use]
-    pub fn drain(&self) -> DrainView {
+    pub(crate) fn drain(&self) -> DrainView {
         *self.0.drain.borrow()
     }
 
     /// Waits until the last phase of a drain has come. For those who took the connection over by
     /// an upgrade: the server does not close it, and counts it as cut if it is still there at the
     /// end.
-    pub async fn closing(&self) {
+    pub(crate) async fn closing(&self) {
         let closing = |view: &DrainView| view.phase >= super::DrainPhase::Close;
         // The server outlives its connections; should it not, it is closing.
         let _ = self.0.drain.clone().wait_for(closing).await;
@@ -77,7 +77,7 @@ impl ConnInfo {
     /// Counts a request of this connection as abandoned, as the server does on HTTP/2 by itself
     /// when the answer of a request is dropped before it is whole. Too many and the connection
     /// goes.
-    pub fn record_abandoned(&self) {
+    pub(crate) fn record_abandoned(&self) {
         self.0.on_abandon();
     }
 }

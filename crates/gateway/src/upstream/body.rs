@@ -17,7 +17,7 @@ use super::upload::Cut;
 /// The body of an upstream's answer. Read to its end, the HTTP/1.1 connection is ready for the
 /// next exchange; dropped before, the connection is closed, or the HTTP/2 stream reset with
 /// CANCEL, its upload included.
-pub struct UpstreamBody {
+pub(crate) struct UpstreamBody {
     /// `None` once dropped early: the stream's reset must be on its way before its place is free.
     inner: Option<Incoming>,
     exchange: Option<Exchange>,
@@ -31,7 +31,7 @@ impl UpstreamBody {
     /// Takes the connection out of the pool: it no longer counts against `max_connections` and
     /// closes with this exchange. For answers that stay open, whose number is bounded elsewhere.
     /// An HTTP/2 stream keeps its place: the peer counts it too.
-    pub fn leave_pool(&mut self) {
+    pub(crate) fn leave_pool(&mut self) {
         if let Some(exchange) = &self.exchange {
             exchange.held_leave_pool();
         }
@@ -39,7 +39,7 @@ impl UpstreamBody {
 
     /// Reads the rest, up to `limit` bytes, so that the connection can serve again; beyond that,
     /// or on an error, it is given up. Takes as long as the peer does: bound it in time.
-    pub async fn drain(mut self, limit: u64) {
+    pub(crate) async fn drain(mut self, limit: u64) {
         let mut read = 0_u64;
         while read <= limit {
             let Some(Ok(frame)) = self.frame().await else { return };

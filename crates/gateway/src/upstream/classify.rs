@@ -28,7 +28,7 @@ use super::upload::UploadError;
 /// The cause behind an error of hyper's client, for an exchange whose message was not handed back
 /// or for a response body.
 #[must_use]
-pub fn classify(error: &hyper::Error) -> Cause {
+pub(crate) fn classify(error: &hyper::Error) -> Cause {
     if error.is_parse() {
         return Cause::Malformed;
     }

@@ -28,7 +28,7 @@ use super::{http1, http2};
 
 /// No connection to an endpoint could be made; nothing was sent.
 #[derive(Debug)]
-pub struct ConnectError {
+pub(crate) struct ConnectError {
     cause: Cause,
     text: String,
 }
@@ -37,7 +37,7 @@ impl ConnectError {
     /// `Dns`, `ConnectRefused` (by every address), `ConnectTimeout` (by one at least) or
     /// `ConnectFailed`.
     #[must_use]
-    pub const fn cause(&self) -> Cause {
+    pub(crate) const fn cause(&self) -> Cause {
         self.cause
     }
 

@@ -15,7 +15,7 @@ use super::upload::{RequestBody, Upload};
 
 /// No connection was to be had; nothing was sent.
 #[derive(Clone, Debug)]
-pub enum CheckoutError {
+pub(crate) enum CheckoutError {
     /// None became free in time.
     Timeout,
     /// Too many checkouts wait.
@@ -25,7 +25,7 @@ pub enum CheckoutError {
 }
 
 /// An exchange that brought no response head.
-pub struct SendError<B> {
+pub(crate) struct SendError<B> {
     /// What happened.
     pub cause: Cause,
     /// The request, if it did not leave: present exactly when the cause is
@@ -57,7 +57,7 @@ impl<B: RequestBody> SendError<B> {
 impl CheckoutError {
     /// What happened, as the policies call it.
     #[must_use]
-    pub fn cause(&self) -> Cause {
+    pub(crate) fn cause(&self) -> Cause {
         match self {
             Self::Timeout | Self::QueueFull => Cause::CheckoutTimeout,
             Self::Connect(error) => error.as_ref().cause(),

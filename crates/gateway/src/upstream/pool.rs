@@ -24,13 +24,13 @@ use super::upload::{RequestBody, Upload};
 
 /// The connections to the endpoints of one upstream. Clones share them; when the last clone and
 /// the last lease are gone, idle connections close.
-pub struct Pool<B: RequestBody> {
+pub(crate) struct Pool<B: RequestBody> {
     shared: Arc<Shared<B>>,
 }
 
 /// A connection, or a stream of one, for one exchange. Dropped unsent it goes back.
 #[must_use]
-pub struct Lease<B: RequestBody> {
+pub(crate) struct Lease<B: RequestBody> {
     pool: Arc<Shared<B>>,
     conn: Option<Arc<Conn<B>>>,
     reused: bool,
@@ -43,7 +43,7 @@ impl<B: RequestBody> Pool<B> {
     ///
     /// Outside a tokio runtime: the pool's dials run on the one it was made on.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         settings: PoolSettings,
         endpoints: Vec<(String, u16)>,
         resolver: Resolver,
@@ -74,7 +74,7 @@ impl<B: RequestBody> Pool<B> {
     /// # Panics
     ///
     /// If there is no endpoint of this number.
-    pub async fn checkout(
+    pub(crate) async fn checkout(
         &self,
         endpoint: usize,
         wait: Duration,
@@ -121,7 +121,7 @@ impl<B: RequestBody> Pool<B> {
 
     /// What the pool holds and has done.
     #[must_use]
-    pub fn stats(&self) -> PoolStats {
+    pub(crate) fn stats(&self) -> PoolStats {
         let now = self.shared.clock.now();
         self.shared.with(|state, _| state.stats(&self.shared.settings, now))
     }
@@ -142,7 +142,7 @@ impl<B: RequestBody> Lease<B> {
 
     /// Whether the connection has served before.
     #[must_use]
-    pub const fn is_reused(&self) -> bool {
+    pub(crate) const fn is_reused(&self) -> bool {
         self.reused
     }
 
@@ -155,7 +155,10 @@ impl<B: RequestBody> Lease<B> {
     /// # Errors
     ///
     /// See [`SendError`].
-    pub async fn send(self, request: Request<B>) -> Result<Response<UpstreamBody>, SendError<B>> {
+    pub(crate) async fn send(
+        self,
+        request: Request<B>,
+    ) -> Result<Response<UpstreamBody>, SendError<B>> {
         let conn = self.into_conn();
         conn.facts.count_message();
         let mut exchange = Exchange::new(Arc::clone(&conn) as _);

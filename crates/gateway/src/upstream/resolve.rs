@@ -22,17 +22,17 @@ use tokio::time::timeout;
 
 /// Resolves names for the pools that share it; clones share its cache and its slots.
 #[derive(Clone)]
-pub struct Resolver {
+pub(crate) struct Resolver {
     inner: Arc<Inner>,
 }
 
 /// A name has no address, or none in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolveError(Arc<str>);
+pub(crate) struct ResolveError(Arc<str>);
 
 /// What a resolver holds and has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResolverStats {
+pub(crate) struct ResolverStats {
     /// Names in the cache.
     pub names: usize,
     /// Lookups that run.
@@ -51,7 +51,7 @@ impl Resolver {
     /// The system's resolver, with at most `max_in_flight` lookups at once (default 8, 1 or more)
     /// and good answers kept for `ttl` (default 5 s).
     #[must_use]
-    pub fn new(max_in_flight: usize, ttl: Duration, clock: Clock) -> Self {
+    pub(crate) fn new(max_in_flight: usize, ttl: Duration, clock: Clock) -> Self {
         Self::with_lookup(max_in_flight, ttl, clock, |host| {
             Ok((host, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
         })
@@ -59,7 +59,7 @@ impl Resolver {
 
     /// The same with another source of addresses; it may block.
     #[must_use]
-    pub fn with_lookup(
+    pub(crate) fn with_lookup(
         max_in_flight: usize,
         ttl: Duration,
         clock: Clock,
@@ -83,7 +83,7 @@ impl Resolver {
     /// # Errors
     ///
     /// There is no address, fresh or old.
-    pub async fn resolve(
+    pub(crate) async fn resolve(
         &self,
         host: &str,
         patience: Duration,
@@ -113,7 +113,7 @@ impl Resolver {
 
     /// What the resolver holds and has done.
     #[must_use]
-    pub fn stats(&self) -> ResolverStats {
+    pub(crate) fn stats(&self) -> ResolverStats {
         let state = self.inner.state.lock();
         let zombies = state.names.values().filter(|name| name.is_zombie()).count();
         ResolverStats {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How the endpoints of an upstream are spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolProtocol {
+pub(crate) enum PoolProtocol {
     /// HTTP/1.1, one exchange per connection at a time.
     Http1,
     /// HTTP/2 without TLS, by prior knowledge.
@@ -13,7 +13,7 @@ pub enum PoolProtocol {
 
 /// The knobs of a [`Pool`](super::Pool).
 #[derive(Clone, Copy, Debug)]
-pub struct PoolSettings {
+pub(crate) struct PoolSettings {
     /// How the endpoints are spoken to.
     pub protocol: PoolProtocol,
     /// Sockets, all endpoints together, dials included; 1 or more. At the bound an idle
@@ -47,7 +47,7 @@ pub struct PoolSettings {
 impl PoolSettings {
     /// The defaults, for so many connections.
     #[must_use]
-    pub const fn new(protocol: PoolProtocol, max_connections: usize) -> Self {
+    pub(crate) const fn new(protocol: PoolProtocol, max_connections: usize) -> Self {
         Self {
             protocol,
             max_connections,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A snapshot of a pool. Totals count since the pool was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
+pub(crate) struct PoolStats {
     /// Sockets that count against `max_connections`, dials included.
     pub open: usize,
     /// Of these, dials in progress.
@@ -37,7 +37,7 @@ pub struct PoolStats {
 
 /// Connections that ended, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClosedTotals {
+pub(crate) struct ClosedTotals {
     /// The peer closed, or the transport or protocol failed.
     pub peer: u64,
     /// HTTP/2: the peer had sent GOAWAY.
@@ -54,7 +54,7 @@ pub struct ClosedTotals {
 
 /// One endpoint's share of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EndpointStats {
+pub(crate) struct EndpointStats {
     /// Sockets, dials included.
     pub open: usize,
     /// Dials in progress.

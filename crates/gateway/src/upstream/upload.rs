@@ -16,7 +16,7 @@ use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 
 /// What a pool can send: a body of `Bytes` frames whose errors can be boxed.
-pub trait RequestBody:
+pub(crate) trait RequestBody:
     Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
 {
 }
@@ -30,7 +30,7 @@ where
 
 /// The request body failed on its way from the caller; the body's own error is the source.
 #[derive(Debug)]
-pub struct UploadError(Box<dyn Error + Send + Sync>);
+pub(crate) struct UploadError(Box<dyn Error + Send + Sync>);
 
 impl fmt::Display for UploadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
