@@ -158,6 +158,7 @@ pub(crate) enum Completion {
 
 impl Completion {
     /// All of them.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 7] = [
         Self::Complete,
         Self::CallerLeft,

@@ -4,6 +4,8 @@
 //! `application/problem+json`, a `Seawall-Problem` code, who is at fault and whether anything was
 //! sent. Refusals say when to come back, jittered, so that the refused do not return together.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -67,14 +69,29 @@ impl ProblemAnswer {
         Self::downstream(refusal.status(), code, detail)
     }
 
+    /// A request that came when the drain had no time left for it.
+    pub(crate) fn draining() -> Self {
+        Self {
+            source: "internal",
+            retry_after: Some(retry_after_passed_on(Duration::from_secs(1), &mut ThreadRng)),
+            ..Self::downstream(StatusCode::SERVICE_UNAVAILABLE, "draining", "going away")
+        }
+    }
+
     /// A call that gave no answer.
     pub(crate) fn of_call(done: &Done, owner: bool) -> Self {
         let (status, code, detail, source) = meaning(done);
         let class = done.outcome.class();
         let stop = owner && done.stop.says_stop(&done.outcome);
-        let code = if stop && source == "upstream" { "dependency-unavailable" } else { code };
-        let wait = done.retry_after.or(match status {
-            StatusCode::SERVICE_UNAVAILABLE => Some(std::time::Duration::from_secs(1)),
+        // The code alone tells some callers to stop, so it goes with the header.
+        let gave_up = source == "upstream" || done.outcome.cause() == Cause::BreakerOpen;
+        let code = if stop && gave_up { "dependency-unavailable" } else { code };
+        let asked = match done.outcome.retry_after() {
+            RetryAfter::Wait(wait) | RetryAfter::Slot(wait) => Some(wait),
+            _ => None,
+        };
+        let wait = done.retry_after.or(asked).or(match status {
+            StatusCode::SERVICE_UNAVAILABLE => Some(Duration::from_secs(1)),
             _ => None,
         });
         Self {
@@ -132,14 +149,14 @@ impl ProblemAnswer {
 }
 
 /// What a call that gave no answer is called towards its caller.
-const fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'static str) {
+fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'static str) {
     match (done.stop, done.outcome.cause()) {
         (_, Cause::UploadFailed) => {
             (StatusCode::BAD_REQUEST, "upload-failed", "the request body broke off", "downstream")
         }
         (_, Cause::BreakerOpen) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "dependency-unavailable",
+            "breaker-open",
             "the breaker of every endpoint is open",
             "internal",
         ),
@@ -171,6 +188,13 @@ const fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'stat
             StatusCode::SERVICE_UNAVAILABLE,
             "upstream-unreachable",
             "the upstream could not be reached",
+            "upstream",
+        ),
+        // Too long to be kept while a retry was waited for that then was not made.
+        (_, Cause::Status(status)) => (
+            StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY),
+            "upstream-failed",
+            "the upstream answered with an error",
             "upstream",
         ),
         _ => (

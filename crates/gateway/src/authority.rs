@@ -66,6 +66,7 @@ impl Authority {
     }
 
     /// The port, if one was written.
+    #[cfg(test)]
     #[must_use]
     pub(crate) const fn port(&self) -> Option<u16> {
         self.port

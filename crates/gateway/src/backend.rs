@@ -15,9 +15,10 @@ use crate::admin::{
 use crate::config::Protocol;
 use crate::gateway::{Gateway, Upstream};
 use crate::metrics::{
-    BreakerView, BulkheadView, Exposition, Format, PoolView, Snapshot, Source, UpstreamSnapshot,
+    BreakerView, BulkheadView, Exposition, Format, ListenerView, PoolView, Snapshot, Source,
+    UpstreamSnapshot,
 };
-use crate::server::{ConnectionGauges, DrainPhase, DrainView, Server};
+use crate::server::{CloseReason, ConnectionGauges, DrainPhase, DrainView, Server};
 
 /// The gateway as operators see it.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct Backend {
 struct Scraped {
     gateway: Arc<Gateway>,
     drain: watch::Receiver<DrainView>,
+    connections: Arc<ConnectionGauges>,
 }
 
 impl Backend {
@@ -43,8 +45,11 @@ impl Backend {
         server: &Server,
         max_connections: usize,
     ) -> Arc<Self> {
-        let scraped =
-            Arc::new(Scraped { gateway: Arc::clone(gateway), drain: server.drain_view() });
+        let scraped = Arc::new(Scraped {
+            gateway: Arc::clone(gateway),
+            drain: server.drain_view(),
+            connections: server.gauges(),
+        });
         Arc::new(Self {
             exposition: Exposition::new(Arc::clone(&gateway.metrics), scraped, gateway.clock),
             gateway: Arc::clone(gateway),
@@ -173,6 +178,14 @@ impl Source for Scraped {
     fn collect(&self, snapshot: &mut Snapshot) {
         snapshot.draining = self.drain.borrow().phase != DrainPhase::Serving;
         snapshot.access_log_dropped = self.gateway.access_log.dropped();
+        for (counts, into) in self.connections.listeners().iter().zip(&mut snapshot.listeners) {
+            *into = ListenerView {
+                open: counts.active() as u64,
+                accepted: counts.accepted(),
+                accept_errors: counts.accept_errors(),
+                closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
+            };
+        }
         for (upstream, into) in self.gateway.upstreams.iter().zip(&mut snapshot.upstreams) {
             collect_upstream(&self.gateway, upstream, into);
         }
@@ -191,6 +204,7 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
             in_flight: u64::from(bulkhead.in_flight()),
             limit,
             waiting: u64::from(bulkhead.waiting()),
+            abandoned_total: dependency.counters().abandoned,
             abandoned: dependency.held() as u64,
             streams: u64::from(bulkhead.streams()),
         };

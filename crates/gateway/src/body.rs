@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Method;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use seawall::SlotGuard;
 use tokio::time::{Sleep, sleep};
@@ -69,8 +70,10 @@ impl Body {
         Self { kind: Kind::Upstream(Box::new(flow)), exchange: Some(exchange) }
     }
 
-    /// An answer that is here in full.
+    /// An answer that is here in full. That of a HEAD has no body: hyper leaves it out on
+    /// HTTP/1.1 alone.
     pub(crate) fn full(bytes: Bytes, mut exchange: Box<Exchange>) -> Self {
+        let bytes = if exchange.method == Method::HEAD { Bytes::new() } else { bytes };
         if exchange.completion == Completion::CallerLeft {
             exchange.completion = Completion::Complete;
         }
@@ -99,6 +102,9 @@ impl Body {
 
 impl Flow {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.total.as_mut().is_some_and(|total| total.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Some(Err(BodyError::TimedOut)));
+        }
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.idle = None;
@@ -109,12 +115,7 @@ impl Flow {
             Poll::Pending => {
                 let limit = self.idle_limit;
                 let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(limit)));
-                let stalled = idle.as_mut().poll(cx).is_ready();
-                let total = self.total.as_mut();
-                if stalled || total.is_some_and(|total| total.as_mut().poll(cx).is_ready()) {
-                    return Poll::Ready(Some(Err(BodyError::TimedOut)));
-                }
-                Poll::Pending
+                idle.as_mut().poll(cx).map(|()| Some(Err(BodyError::TimedOut)))
             }
         }
     }

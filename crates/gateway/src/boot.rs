@@ -5,6 +5,7 @@
 //! the drain, a second one hastens it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use seawall::Clock;
 use seawall_policy::ConfigError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::access_log::AccessLog;
 use crate::admin::Admin;
@@ -43,7 +45,7 @@ pub enum RunError {
     #[error("listen on {address}: {source}; is another process using it?")]
     Bind {
         /// Which.
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         /// Why.
         source: io::Error,
     },
@@ -62,7 +64,11 @@ pub enum RunError {
 pub async fn run(config: GatewayConfig) -> Result<Ended, RunError> {
     let clock = Clock::new();
     let diagnostics = Diagnostics::stderr(clock)?;
-    let ended = serve(config, clock, &diagnostics).await;
+    let access_log = match config.access_log {
+        config::AccessLog::Stdout => AccessLog::stdout()?,
+        config::AccessLog::Off => AccessLog::off(),
+    };
+    let ended = run_with(config, access_log, clock, &diagnostics).await;
     if let Ok(ended) = &ended {
         diagnostics.info(
             Topic::Drain,
@@ -78,20 +84,125 @@ pub async fn run(config: GatewayConfig) -> Result<Ended, RunError> {
     ended
 }
 
-async fn serve(
+async fn run_with(
     config: GatewayConfig,
+    access_log: AccessLog,
     clock: Clock,
     diagnostics: &Diagnostics,
 ) -> Result<Ended, RunError> {
+    // Taken first: a signal during the start begins the drain, and does not kill.
+    let signals = signals()?;
+    let serving = serve(config, access_log, clock, diagnostics).await?;
+    let listening = listen_to_signals(serving.trigger.clone(), signals, diagnostics.clone());
+    let listening = tokio::spawn(listening);
+    let ended = serving.ended().await;
+    listening.abort();
+    Ok(ended)
+}
+
+/// Serves `config` on the present runtime and returns once it does. Access log lines go to
+/// `access_log`, whatever the configuration says; diagnostics nowhere; signals are not listened
+/// to. For tests, and for programs that hold a gateway within.
+///
+/// # Errors
+/// As [`run`].
+pub async fn start(
+    config: GatewayConfig,
+    access_log: impl io::Write + Send + 'static,
+) -> Result<Serving, RunError> {
+    let clock = Clock::new();
+    let diagnostics = Diagnostics::to(io::sink(), false, clock)?;
+    serve(config, AccessLog::to(access_log)?, clock, &diagnostics).await
+}
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct Serving {
+    admin: SocketAddr,
+    listeners: Vec<SocketAddr>,
+    trigger: DrainTrigger,
+    task: JoinHandle<Ended>,
+}
+
+impl Serving {
+    /// The address of the admin port.
+    #[must_use]
+    pub const fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The addresses of the listeners, in the order of the configuration.
+    #[must_use]
+    pub fn listeners(&self) -> &[SocketAddr] {
+        &self.listeners
+    }
+
+    /// Begins the drain; asked again it goes on to the last phase, and then to the end.
+    pub fn drain(&self) {
+        self.trigger.signal();
+    }
+
+    /// Waits until the drain is over.
+    pub async fn ended(self) -> Ended {
+        match self.task.await {
+            Ok(ended) => ended,
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+}
+
+async fn serve(
+    config: GatewayConfig,
+    access_log: AccessLog,
+    clock: Clock,
+    diagnostics: &Diagnostics,
+) -> Result<Serving, RunError> {
     let admin = bind_admin(&config).await?;
-    let access_log = match config.access_log {
-        config::AccessLog::Stdout => AccessLog::stdout()?,
-        config::AccessLog::Off => AccessLog::off(),
-    };
     let gateway = Gateway::new(config, access_log, diagnostics.clone(), clock)?;
     let file_limit = raise_file_limit();
+    let options = server_options(&gateway, file_limit);
+    let server = Server::new(options, clock, gateway.config.listeners.len());
+    let backend = Backend::new(&gateway, &server, options.max_connections);
+    let (stop_admin, admin_stopped) = oneshot::channel::<()>();
+    let admin_address = admin.address();
+    let serving = admin.serve(backend.clone(), diagnostics.clone(), clock, async move {
+        // The sender's end is the signal.
+        let _ = admin_stopped.await;
+    });
+    let admin = tokio::spawn(serving);
+    let listeners = bind_listeners(&gateway, diagnostics)?;
+    let addresses = listeners.iter().map(|(socket, _)| socket.local_addr());
+    let addresses = addresses.collect::<io::Result<_>>()?;
+    diagnostics.info(Topic::Start, &format!("admin on http://{admin_address}"), &[]);
+    diagnostics.info(
+        Topic::Start,
+        "ready",
+        &[("max_connections", &options.max_connections), ("file_limit", &file_limit)],
+    );
+    let (trigger, signalled) = drain_signal();
+    let tasks = [tokio::spawn(housekeep(Arc::clone(&gateway))), backend.watch_kill_switch()];
+    backend.set_listening();
+    let shared = Arc::clone(&gateway);
+    let handler =
+        move |request, connection| handle_request(Arc::clone(&shared), request, connection);
+    let task = tokio::spawn(async move {
+        let report = server.run(listeners, handler, signalled).await;
+        tasks.iter().for_each(JoinHandle::abort);
+        gateway.access_log.close().await;
+        drop(stop_admin);
+        let _ = admin.await;
+        Ended {
+            connections_cut: report.connections_cut,
+            requests_cut: report.requests_cut,
+            took: report.took,
+        }
+    });
+    Ok(Serving { admin: admin_address, listeners: addresses, trigger, task })
+}
+
+fn server_options(gateway: &Gateway, file_limit: u64) -> ServerOptions {
     let limits = &gateway.config.limits;
-    let options = ServerOptions {
+    ServerOptions {
         max_connections: limits
             .max_connections
             .unwrap_or_else(|| max_connections_default(file_limit)),
@@ -104,44 +215,7 @@ async fn serve(
             close: gateway.config.drain.close,
         },
         ..ServerOptions::default()
-    };
-    let server = Server::new(options, clock);
-    let backend = Backend::new(&gateway, &server, options.max_connections);
-    let (stop_admin, admin_stopped) = oneshot::channel::<()>();
-    let admin_address = admin.address();
-    let serving = admin.serve(backend.clone(), diagnostics.clone(), clock, async move {
-        // The sender's end is the signal.
-        let _ = admin_stopped.await;
-    });
-    let admin = tokio::spawn(serving);
-    let housekeeping = tokio::spawn(housekeep(Arc::clone(&gateway)));
-    let watching = backend.watch_kill_switch();
-
-    let listeners = bind_listeners(&gateway, diagnostics)?;
-    diagnostics.info(Topic::Start, &format!("admin on http://{admin_address}"), &[]);
-    diagnostics.info(
-        Topic::Start,
-        "ready",
-        &[("max_connections", &options.max_connections), ("file_limit", &file_limit)],
-    );
-    let (trigger, signalled) = drain_signal();
-    let signals = tokio::spawn(listen_to_signals(trigger, signals()?, diagnostics.clone()));
-    backend.set_listening();
-    let shared = Arc::clone(&gateway);
-    let handler =
-        move |request, connection| handle_request(Arc::clone(&shared), request, connection);
-    let report = server.run(listeners, handler, signalled).await;
-    for task in [signals, housekeeping, watching] {
-        task.abort();
     }
-    gateway.access_log.close().await;
-    drop(stop_admin);
-    let _ = admin.await;
-    Ok(Ended {
-        connections_cut: report.connections_cut,
-        requests_cut: report.requests_cut,
-        took: report.took,
-    })
 }
 
 async fn bind_admin(config: &GatewayConfig) -> Result<Admin, RunError> {

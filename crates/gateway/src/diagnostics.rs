@@ -41,8 +41,6 @@ pub(crate) enum Level {
 pub(crate) enum Topic {
     /// Starting and what is bound.
     Start,
-    /// The configuration.
-    Config,
     /// Draining and ending.
     Drain,
     /// Breakers that change.
@@ -51,8 +49,6 @@ pub(crate) enum Topic {
     Retries,
     /// Connections that could not be accepted or served.
     Connection,
-    /// Upstreams and their endpoints.
-    Upstream,
     /// Faults of our own.
     Internal,
 }

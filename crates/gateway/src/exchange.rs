@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri, Version};
-use seawall_policy::{Cause, Done, Timestamp};
+use seawall_policy::{Cause, Done, StopReason, Timestamp};
 
 use crate::access_log::{AccessLine, Completion};
 use crate::authority::Authority;
 use crate::gateway::Gateway;
 use crate::headers::Ids;
 use crate::metrics::{Refusal, Stage};
+use crate::progress::Progress;
 use crate::server::ConnInfo;
 use crate::upload::Upload;
 
@@ -31,7 +32,9 @@ pub(crate) struct Exchange {
     pub(crate) authority: Option<Authority>,
     pub(crate) ids: Option<Ids>,
     pub(crate) route: Option<usize>,
-    pub(crate) endpoint: Option<usize>,
+    pub(crate) progress: Arc<Progress>,
+    /// Whether a call was begun for it.
+    pub(crate) called: bool,
     pub(crate) upload: Option<Arc<Upload>>,
     pub(crate) caller_attempt: Option<u32>,
     pub(crate) deadline: Option<Timestamp>,
@@ -46,6 +49,8 @@ pub(crate) struct Exchange {
     pub(crate) status: u16,
     pub(crate) degraded: bool,
     pub(crate) bytes_out: u64,
+    /// Bytes that an upgraded connection carried to the upstream.
+    pub(crate) tunnelled_in: u64,
     pub(crate) completion: Completion,
 }
 
@@ -67,7 +72,8 @@ impl Exchange {
             authority: None,
             ids: None,
             route: None,
-            endpoint: None,
+            progress: Arc::default(),
+            called: false,
             upload: None,
             caller_attempt: None,
             deadline: None,
@@ -79,6 +85,7 @@ impl Exchange {
             status: 0,
             degraded: false,
             bytes_out: 0,
+            tunnelled_in: 0,
             completion: Completion::CallerLeft,
         })
     }
@@ -93,7 +100,22 @@ impl Exchange {
     }
 
     fn cause(&self) -> Option<Cause> {
-        self.done.map(|done| done.outcome.cause()).filter(|cause| *cause != Cause::Answered)
+        let left = self.left_meanwhile().then_some(Cause::CallerLeft);
+        self.done
+            .map(|done| done.outcome.cause())
+            .filter(|cause| *cause != Cause::Answered)
+            .or(left)
+    }
+
+    /// Why its call ended, if there was one.
+    fn stop_reason(&self) -> Option<StopReason> {
+        let left = self.left_meanwhile().then_some(StopReason::CallerLeft);
+        self.done.map(|done| done.stop).or(left)
+    }
+
+    /// Whether the caller left while the call ran.
+    fn left_meanwhile(&self) -> bool {
+        self.done.is_none() && self.called
     }
 
     fn line(&self, ended: Timestamp) -> AccessLine<'_> {
@@ -116,20 +138,17 @@ impl Exchange {
             route: route.map(|route| route.name.as_str()),
             upstream: upstream.map(|upstream| upstream.config.name.as_str()),
             endpoint: upstream
-                .zip(self.endpoint)
+                .zip(self.progress.endpoint())
                 .and_then(|(upstream, endpoint)| upstream.endpoint_names.get(endpoint))
                 .map(String::as_str),
-            attempts: self.done.map_or(0, |done| done.attempts),
+            attempts: self.done.map_or_else(|| self.progress.attempts(), |done| done.attempts),
             redispatches: self.done.map_or(0, |done| done.redispatches),
             caller_attempt: self.caller_attempt,
-            stop_reason: self.done.map(|done| done.stop),
+            stop_reason: self.stop_reason(),
             cause: self.cause(),
             refusal: self.refusal,
-            queue_wait: self.queued,
-            execution: match (self.granted, self.head) {
-                (Some(granted), Some(head)) => head.since(granted),
-                _ => Duration::ZERO,
-            },
+            queue_wait: self.queued.saturating_add(self.progress.waited()),
+            execution: self.progress.sent().map_or(Duration::ZERO, |sent| ended.since(sent)),
             total: ended.since(self.arrival),
             configured_timeout: route.map(|route| {
                 let own = upstream.map(|upstream| upstream.config.timeouts.total);
@@ -138,7 +157,7 @@ impl Exchange {
             remaining_budget: self.deadline.map(|deadline| ended.until(deadline)),
             completion: self.completion,
             degraded: self.degraded,
-            bytes_in: self.upload.as_ref().map_or(0, |upload| upload.seen()),
+            bytes_in: self.upload.as_ref().map_or(self.tunnelled_in, |upload| upload.seen()),
             bytes_out: self.bytes_out,
         }
     }
@@ -157,8 +176,26 @@ impl Exchange {
         if self.degraded {
             metrics.degraded(route);
         }
-        if let Some(done) = &self.done {
-            metrics.stopped(route, done.stop);
+        if let Some(stop) = self.stop_reason() {
+            metrics.stopped(route, stop);
+        }
+        self.count_last(route);
+    }
+}
+
+impl Exchange {
+    /// Counts the attempt that was sent last if it did not end; one that runs on without its
+    /// caller counts when it does.
+    fn count_last(&self, route: usize) {
+        let index = self.gateway.config.routes[route].upstream;
+        let whole = self.upload.as_ref().is_none_or(|upload| upload.is_complete());
+        let runs_on =
+            self.left_meanwhile() && whole && self.gateway.upstreams[index].finishes_abandoned();
+        let Some(cause) = self.cause().filter(|_| self.progress.attempts() > 0 && !runs_on) else {
+            return;
+        };
+        if self.progress.count_last() {
+            self.gateway.metrics.outcome(index, cause.class(), cause);
         }
     }
 }

@@ -16,7 +16,6 @@ use crate::diagnostics::{Diagnostics, Topic};
 use crate::headers::{FieldNames, Fields};
 use crate::lines;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
-use crate::outbound::Abandon;
 use crate::route::RouteTable;
 use crate::upload::RequestBody;
 use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
@@ -145,11 +144,11 @@ impl Upstream {
         })
     }
 
-    /// What becomes of an attempt whose caller left.
-    pub(crate) fn on_abandon(&self) -> Abandon {
+    /// Whether an attempt whose caller left runs on.
+    pub(crate) fn finishes_abandoned(&self) -> bool {
         match (self.config.on_abandon, self.config.protocol) {
-            (Some(config::OnAbandon::Finish), _) | (None, Protocol::Http1) => Abandon::Finish,
-            (Some(config::OnAbandon::Cancel), _) | (None, Protocol::H2c) => Abandon::Cancel,
+            (Some(config::OnAbandon::Finish), _) | (None, Protocol::Http1) => true,
+            (Some(config::OnAbandon::Cancel), _) | (None, Protocol::H2c) => false,
         }
     }
 

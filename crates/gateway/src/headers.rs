@@ -35,6 +35,7 @@ pub(crate) use framing::check_framing;
 pub(crate) use ids::Ids;
 
 use crate::authority::Authority;
+use crate::metrics::{IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::refusal::Refusal;
 use via::ViaToken;
 
@@ -90,7 +91,8 @@ pub(crate) struct Inbound<'a> {
     pub upgrade: Option<&'a HeaderValue>,
 }
 
-/// What a peer stated and was allowed to state. A field that came twice states nothing.
+/// What a peer stated and was allowed to state. A field that came twice states nothing; what was
+/// stated in vain is in `ignored`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stated {
     /// Milliseconds the caller still waits, unparsed.
@@ -103,6 +105,8 @@ pub(crate) struct Stated {
     pub priority: Option<HeaderValue>,
     /// The cost, unparsed.
     pub cost: Option<HeaderValue>,
+    /// Fields that were not obeyed, and why.
+    pub ignored: IgnoredHeaders,
 }
 
 /// What an answer gets on its way back.
@@ -148,8 +152,7 @@ impl Fields {
         &self,
         fields: &mut HeaderMap,
         inbound: &Inbound<'_>,
-        rng: &mut impl Rng,
-    ) -> Result<(Stated, Ids), Refusal> {
+    ) -> Result<Stated, Refusal> {
         if self.via.passes(fields) > PASSES_MAX {
             return Err(Refusal::Loop);
         }
@@ -159,15 +162,34 @@ impl Fields {
         fields.remove(EXPECT);
         fields.remove(PROXY_AUTHORIZATION);
         fields.remove(HTTP2_SETTINGS);
-        let stated = self.take_stated(fields, inbound);
+        let mut stated = self.take_stated(fields, inbound);
         connection::restore(fields, inbound.onward, trailers, inbound.upgrade);
-        if let Some(authority) = inbound.authority {
-            fields.insert(HOST, authority.value().clone());
+        match inbound.authority {
+            // There it is `:authority`, and a second place to read it from helps nobody.
+            Some(_) if inbound.onward == Version::HTTP_2 => {
+                fields.remove(HOST);
+            }
+            Some(authority) => {
+                fields.insert(HOST, authority.value().clone());
+            }
+            None => {}
         }
-        forward(fields, inbound);
+        if inbound.version == Version::HTTP_2 && inbound.onward != Version::HTTP_2 {
+            connection::join_cookies(fields);
+        }
+        forward(fields, inbound, &mut stated.ignored);
         self.via.append(fields, inbound.version);
-        let ids = Ids::take(fields, &self.names, rng);
-        Ok((stated, ids))
+        Ok(stated)
+    }
+
+    /// Reads the ids of a request, whatever becomes of it, and leaves in `fields` what goes on.
+    pub(crate) fn ids(
+        &self,
+        fields: &mut HeaderMap,
+        ignored: &mut IgnoredHeaders,
+        rng: &mut impl Rng,
+    ) -> Ids {
+        Ids::take(fields, &self.names, ignored, rng)
     }
 
     /// Turns the fields of an answer into those that go to the caller.
@@ -188,22 +210,20 @@ impl Fields {
         fields.insert(self.names.request_id.clone(), answered.request_id.clone());
     }
 
-    /// The names that are read and written.
-    #[must_use]
-    pub(crate) const fn names(&self) -> &FieldNames {
-        &self.names
-    }
-
     fn take_stated(&self, fields: &mut HeaderMap, inbound: &Inbound<'_>) -> Stated {
         let names = &self.names;
         let for_deadline = inbound.trusted || inbound.trusted_for_deadline;
-        let stated = Stated {
-            remaining: allowed(fields, &names.remaining, for_deadline),
-            attempt: allowed(fields, &names.attempt, inbound.trusted),
-            tenant: allowed(fields, &names.tenant, inbound.trusted),
-            priority: allowed(fields, &names.priority, inbound.trusted),
-            cost: allowed(fields, &names.cost, inbound.trusted),
+        let mut ignored = IgnoredHeaders::default();
+        let mut take = |name, may, header| allowed(fields, name, may, header, &mut ignored);
+        let mut stated = Stated {
+            remaining: take(&names.remaining, for_deadline, IgnoredHeader::Remaining),
+            attempt: take(&names.attempt, inbound.trusted, IgnoredHeader::Attempt),
+            tenant: take(&names.tenant, inbound.trusted, IgnoredHeader::Tenant),
+            priority: take(&names.priority, inbound.trusted, IgnoredHeader::Priority),
+            cost: take(&names.cost, inbound.trusted, IgnoredHeader::Cost),
+            ignored: IgnoredHeaders::default(),
         };
+        stated.ignored = ignored;
         fields.remove(&names.remaining);
         fields.remove(&names.attempt);
         stated
@@ -256,26 +276,34 @@ impl Fields {
 }
 
 /// The value of `name` if the peer may state it and did so once; otherwise the field is removed.
-fn allowed(fields: &mut HeaderMap, name: &HeaderName, may: bool) -> Option<HeaderValue> {
+fn allowed(
+    fields: &mut HeaderMap,
+    name: &HeaderName,
+    may: bool,
+    header: IgnoredHeader,
+    ignored: &mut IgnoredHeaders,
+) -> Option<HeaderValue> {
     let mut values = fields.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (Some(value), None) if may => Some(value.clone()),
-        (None, _) => None,
-        _ => {
-            fields.remove(name);
-            None
-        }
+    let first = values.next()?;
+    match values.next() {
+        None if may => return Some(first.clone()),
+        _ if !may => ignored.add(header, IgnoredBecause::Untrusted),
+        _ => ignored.add(header, IgnoredBecause::Repeated),
     }
+    fields.remove(name);
+    None
 }
 
 /// Says who asked, for what host and how: appended to what a trusted peer said, in place of what
 /// another said. `Forwarded` is written only where the request had one; scheme and host as a
 /// trusted peer stated them stay, since they are those of the first hop.
-fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>) {
+fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>, ignored: &mut IgnoredHeaders) {
     let had_forwarded = fields.contains_key(FORWARDED);
     if !inbound.trusted {
         for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST] {
-            fields.remove(name);
+            if fields.remove(name).is_some() {
+                ignored.add(IgnoredHeader::Forwarded, IgnoredBecause::Untrusted);
+            }
         }
     }
     let peer = inbound.peer.to_canonical();

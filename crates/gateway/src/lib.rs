@@ -31,6 +31,7 @@ mod lines;
 mod metrics;
 mod outbound;
 mod pipeline;
+mod progress;
 mod refusal;
 mod route;
 mod server;
@@ -39,7 +40,7 @@ mod upgrade;
 mod upload;
 mod upstream;
 
-pub use boot::{Ended, RunError, run};
+pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
     AccessLog, ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig,
     HeaderNames, Limits, Listener, OnAbandon, PeerRange, Protocol, Route, Upstream,

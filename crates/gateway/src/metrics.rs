@@ -31,9 +31,9 @@ use self::table::TABLE;
 use self::window::{Totals, Window};
 
 pub(crate) use self::collect::{Exposition, Format};
-pub(crate) use self::labels::{CloseReason, IgnoredBecause, IgnoredHeader, Refusal, Stage};
+pub(crate) use self::labels::{IgnoredBecause, IgnoredHeader, IgnoredHeaders, Refusal, Stage};
 pub(crate) use self::snapshot::{
-    BreakerView, BulkheadView, PoolView, Snapshot, Source, UpstreamSnapshot,
+    BreakerView, BulkheadView, ListenerView, PoolView, Snapshot, Source, UpstreamSnapshot,
 };
 
 /// What the labels of the configuration are. Names must differ from each other within a kind and
@@ -155,6 +155,13 @@ impl Metrics {
         self.add_pair(Family::CallerAttempts, listener, Label::CallerAttempt, attempt);
     }
 
+    /// Headers of a request were not obeyed.
+    pub(crate) fn ignored_headers(&self, headers: IgnoredHeaders) {
+        for series in headers.series() {
+            self.add(Family::IgnoredHeaders, series);
+        }
+    }
+
     /// A header was not obeyed.
     pub(crate) fn ignored_header(&self, header: IgnoredHeader, because: IgnoredBecause) {
         let (header, because) = (header as usize, because as usize);
@@ -188,11 +195,6 @@ impl Metrics {
         self.observe(Family::BulkheadWait, upstream, waited);
     }
 
-    /// An attempt was given up while the upstream still works on it.
-    pub(crate) fn abandoned(&self, route: usize) {
-        self.add(Family::Abandoned, route);
-    }
-
     /// A request was answered here without sending anything.
     pub(crate) fn refused(&self, route: Option<usize>, reason: Refusal) {
         self.add_pair(Family::Refused, self.route(route), Label::Refusal, reason as usize);
@@ -208,24 +210,6 @@ impl Metrics {
         let stages = const { Label::Stage.fixed().len() };
         let series = self.route(route) * stages + stage as usize;
         self.observe(Family::StageDuration, series, spent);
-    }
-
-    /// A caller's connection was accepted. To be followed by [`Metrics::connection_closed`].
-    pub(crate) fn connection_opened(&self, listener: usize) {
-        self.add(Family::DownstreamConnections, listener);
-        self.add(Family::DownstreamOpened, listener);
-    }
-
-    /// A caller's connection has ended.
-    pub(crate) fn connection_closed(&self, listener: usize, reason: CloseReason) {
-        self.sub(Family::DownstreamConnections, listener);
-        let reason = reason as usize;
-        self.add_pair(Family::DownstreamClosed, listener, Label::CloseReason, reason);
-    }
-
-    /// A connection could not be accepted.
-    pub(crate) fn accept_error(&self, listener: usize) {
-        self.add(Family::AcceptErrors, listener);
     }
 
     /// Keeps the totals of which the retry ratio is made. To be called about once a second, by
@@ -271,12 +255,6 @@ impl Metrics {
         }
     }
 
-    fn sub(&self, family: Family, series: usize) {
-        if let Some(cell) = self.cell(family, series) {
-            self.cells.sub(cell, 1);
-        }
-    }
-
     fn observe(&self, family: Family, series: usize, spent: Duration) {
         let block = self.blocks[family as usize];
         if series < block.series {
@@ -299,10 +277,6 @@ impl Metrics {
 
     fn count(&self, family: Family, series: usize) -> u64 {
         self.cells.sum(self.blocks[family as usize].base + series)
-    }
-
-    fn level(&self, family: Family, series: usize) -> u64 {
-        self.cells.level(self.blocks[family as usize].base + series)
     }
 
     fn histogram(&self, family: Family, series: usize) -> Histogram {

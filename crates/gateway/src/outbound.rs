@@ -8,13 +8,14 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
 use seawall::{Answer, AttemptContext, CallShared, Clock, HttpClassify, OnAbandon};
-use seawall_policy::{AnswerSignals, Cause, Outcome, remaining_to_send};
+use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, remaining_to_send};
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
-use crate::metrics::Metrics;
+use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
+use crate::progress::Progress;
 use crate::upload::{RequestBody, Upload};
-use crate::upstream::{Pool, UpstreamBody};
+use crate::upstream::{Lease, Pool, UpstreamBody};
 
 /// A request as every attempt of its call sends it.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Outbound {
     /// Names of the fields to state deadline and attempt in; `None`: do not.
     pub(crate) names: Option<HeaderNames>,
     pub(crate) protocol: Protocol,
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// How an attempt ended, and what it left.
@@ -60,32 +62,60 @@ pub(crate) enum Reply {
 impl Outbound {
     /// Makes one attempt.
     pub(crate) async fn attempt(self: Arc<Self>, context: AttemptContext, kind: Kind) -> Attempted {
+        // One that is followed by another before it ended had its time.
+        if self.progress.count_last() {
+            let cause = Cause::AttemptTimeout;
+            self.metrics.outcome(self.upstream, cause.class(), cause);
+        }
+        let place = self.progress.begin();
         let began = self.clock.now();
         let wait = self.checkout.min(began.until(context.deadline()));
         let lease = self.pool.checkout(context.endpoint(), wait).await;
-        let checked_out = self.clock.now();
-        self.metrics.pool_wait(self.upstream, checked_out.since(began));
+        let now = self.clock.now();
+        let waited = now.since(began);
+        self.progress.wait(waited);
+        self.metrics.pool_wait(self.upstream, waited);
+        self.metrics.stage(Some(self.route), Stage::Checkout, waited);
         let lease = match lease {
             Ok(lease) => lease,
             Err(error) => {
                 if error.cause() != Cause::CheckoutTimeout {
                     self.count(kind);
                 }
-                return self.ended(error.cause());
+                return self.ended(place, error.cause());
             }
         };
         self.count(kind);
-        let request = self.request(&context, checked_out);
+        let request = self.request(&context, now);
         context.mark_sent();
-        match lease.send(request).await {
-            Ok(response) => self.answered(response),
-            Err(error) => {
-                if error.handed_back.is_some() {
+        self.progress.send(now, context.number(), context.endpoint());
+        match self.send(lease, request).await {
+            Ok(response) => self.answered(place, response),
+            Err((cause, is_handed_back)) => {
+                if is_handed_back {
                     context.mark_unsent();
                 }
-                self.ended(error.cause)
+                self.ended(place, cause)
             }
         }
+    }
+
+    /// Sends the request, and gives up an upload of which the upstream takes nothing.
+    async fn send(
+        &self,
+        lease: Lease<RequestBody>,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, (Cause, bool)> {
+        let sent = lease.send(request);
+        let sent = match &self.upload {
+            None => sent.await,
+            Some(upload) => tokio::select! {
+                biased;
+                sent = sent => sent,
+                () = upload.unread() => return Err((Cause::AttemptTimeout, false)),
+            },
+        };
+        sent.map_err(|error| (error.cause, error.handed_back.is_some()))
     }
 
     fn count(&self, kind: Kind) {
@@ -126,19 +156,26 @@ impl Outbound {
         request
     }
 
-    fn answered(&self, response: Response<UpstreamBody>) -> Attempted {
+    fn answered(&self, place: u32, response: Response<UpstreamBody>) -> Attempted {
         let outcome = classify(&response, &self.rules);
-        self.metrics.outcome(self.upstream, outcome.class(), outcome.cause());
+        if self.progress.count(place) {
+            self.metrics.outcome(self.upstream, outcome.class(), outcome.cause());
+        }
+        if outcome.retry_after() == RetryAfter::Unusable {
+            self.metrics.ignored_header(IgnoredHeader::RetryAfter, IgnoredBecause::Malformed);
+        }
         let replayable = self.shared.is_replayable();
         Attempted { outcome, replayable, reply: Reply::Flowing(response) }
     }
 
-    fn ended(&self, cause: Cause) -> Attempted {
+    fn ended(&self, place: u32, cause: Cause) -> Attempted {
         let cause = match &self.upload {
             Some(upload) if upload.broken().is_some() => Cause::UploadFailed,
             _ => cause,
         };
-        self.metrics.outcome(self.upstream, cause.class(), cause);
+        if self.progress.count(place) {
+            self.metrics.outcome(self.upstream, cause.class(), cause);
+        }
         Attempted {
             outcome: Outcome::of(cause),
             replayable: self.shared.is_replayable(),
@@ -203,22 +240,24 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// What happens to an attempt whose caller left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Abandon {
-    Finish,
-    Cancel,
+/// What happens to an attempt whose caller left, or no longer waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abandon<'a> {
+    /// It runs on, if its upload is complete.
+    pub(crate) finish: bool,
+    pub(crate) upload: Option<&'a Upload>,
 }
 
-impl<F> OnAbandon<F> for Abandon
+impl<F> OnAbandon<F> for Abandon<'_>
 where
     F: Future + Send + 'static,
     F::Output: Answer + Send,
 {
     fn abandon(&self, call: seawall::InFlight<F>) {
-        match self {
-            Self::Finish => seawall::Finish.abandon(call),
-            Self::Cancel => seawall::Cancel.abandon(call),
+        if self.finish && self.upload.is_none_or(Upload::is_complete) {
+            seawall::Finish.abandon(call);
+        } else {
+            seawall::Cancel.abandon(call);
         }
     }
 }

@@ -11,12 +11,11 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use seawall::{CallShared, Called, SlotGuard};
+use seawall::{Answer as _, CallShared, Called, SlotGuard};
 use seawall_policy::{Call, Done, Safety, StopReason, Timestamp, parse_remaining};
 
 use crate::access_log::Completion;
@@ -29,8 +28,8 @@ use crate::config::{Protocol, Route};
 use crate::exchange::Exchange;
 use crate::gateway::{Gateway, Upstream};
 use crate::headers::{Answered, Inbound, Stated, check_framing, upgrade_of};
-use crate::metrics::{self, IgnoredBecause, IgnoredHeader, Stage};
-use crate::outbound::{Attempted, Kind, Outbound, Reply};
+use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders, Stage};
+use crate::outbound::{Abandon, Attempted, Kind, Outbound, Reply};
 use crate::refusal::Refusal;
 use crate::server::ConnInfo;
 use crate::upgrade;
@@ -59,6 +58,7 @@ pub(crate) async fn handle_request(
         idle: upstream.config.timeouts.idle,
     };
     exchange.upload = Upload::new(incoming, Arc::clone(&shared), gateway.clock, limits);
+    exchange.called = true;
     let downstream = plan.upgrades.then(|| hyper::upgrade::on(upgradable(&mut parts)));
     let call = Call {
         lane: route.lane,
@@ -83,14 +83,17 @@ pub(crate) async fn handle_request(
         caller_attempt: exchange.caller_attempt.unwrap_or(1),
         names: upstream.config.send_deadline.then(|| gateway.config.headers.clone()),
         protocol: upstream.config.protocol,
+        progress: Arc::clone(&exchange.progress),
     });
-    let numbers = AtomicU32::new(0);
+    let abandon =
+        Abandon { finish: upstream.finishes_abandoned(), upload: outbound.upload.as_deref() };
+    let mut last = 0;
     let called = upstream
         .stack
-        .drive(call, shared, upstream.on_abandon(), |context| {
-            let kind = match (context.number(), numbers.swap(context.number(), Relaxed)) {
-                (number, last) if number == last => Kind::Redispatch,
-                (1, _) => Kind::First,
+        .drive(call, shared, abandon, |context| {
+            let kind = match context.number() {
+                number if number == std::mem::replace(&mut last, number) => Kind::Redispatch,
+                1 => Kind::First,
                 _ => Kind::Retry,
             };
             Arc::clone(&outbound).attempt(context, kind)
@@ -115,6 +118,15 @@ fn plan(
     parts: &mut http::request::Parts,
     exchange: &mut Exchange,
 ) -> Result<Plan, ProblemAnswer> {
+    let mut ignored = IgnoredHeaders::default();
+    let ids = gateway.fields.ids(&mut parts.headers, &mut ignored, &mut seawall::ThreadRng);
+    exchange.ids = Some(ids);
+    gateway.metrics.ignored_headers(ignored);
+    let leaves_at = exchange.connection.drain().in_flight_until;
+    if leaves_at <= exchange.arrival {
+        exchange.refusal = Some(metrics::Refusal::Draining);
+        return Err(ProblemAnswer::draining());
+    }
     let refuse = |exchange: &mut Exchange, refusal| {
         exchange.refusal = Some(match refusal {
             Refusal::TooManyFields => metrics::Refusal::HeadTooLarge,
@@ -150,11 +162,12 @@ fn plan(
     let keyed = is_keyed(&parts.headers);
     let stated = forward_fields(gateway, upstream, parts, exchange, upgrade.as_ref())
         .map_err(|refusal| refuse(exchange, refusal))?;
-    let deadline = read_deadline(gateway, exchange, &stated);
-    exchange.deadline = deadline;
+    exchange.deadline = read_deadline(gateway, exchange, &stated);
+    let deadline = exchange.deadline.unwrap_or(Timestamp::MAX).min(leaves_at);
+    let deadline = (deadline != Timestamp::MAX).then_some(deadline);
     Ok(Plan {
         route: index,
-        target: target(&parts.uri, authority.as_ref(), upstream.config.protocol),
+        target: target(&parts.uri, authority, upstream, &mut parts.headers),
         safety: Safety::of_method(parts.method.as_str(), keyed),
         deadline,
         upgrades: upgrade.is_some(),
@@ -183,18 +196,13 @@ fn forward_fields(
         authority: exchange.authority.as_ref(),
         upgrade,
     };
-    let (stated, ids) =
-        gateway.fields.to_upstream(&mut parts.headers, &inbound, &mut seawall::ThreadRng)?;
-    exchange.ids = Some(ids);
-    let attempt = match &stated.attempt {
-        None => 1,
-        Some(value) => read_attempt(value).unwrap_or_else(|| {
-            gateway.metrics.ignored_header(IgnoredHeader::Attempt, IgnoredBecause::Malformed);
-            1
-        }),
-    };
-    gateway.metrics.caller_attempt(listener, attempt);
-    exchange.caller_attempt = stated.attempt.is_some().then_some(attempt);
+    let stated = gateway.fields.to_upstream(&mut parts.headers, &inbound)?;
+    gateway.metrics.ignored_headers(stated.ignored);
+    exchange.caller_attempt = stated.attempt.as_ref().and_then(|value| {
+        let ignore = |because| gateway.metrics.ignored_header(IgnoredHeader::Attempt, because);
+        read_attempt(value).map_err(ignore).ok()
+    });
+    gateway.metrics.caller_attempt(listener, exchange.caller_attempt.unwrap_or(1));
     Ok(stated)
 }
 
@@ -205,9 +213,10 @@ fn trusts_deadline(gateway: &Gateway, listener: usize, peer: IpAddr) -> bool {
 }
 
 /// Attempt numbers beyond a thousand are a mistake, not a count.
-fn read_attempt(value: &HeaderValue) -> Option<u32> {
-    let number = value.to_str().ok()?.trim().parse().ok()?;
-    (1..=1000).contains(&number).then_some(number)
+fn read_attempt(value: &HeaderValue) -> Result<u32, IgnoredBecause> {
+    let number = value.to_str().ok().and_then(|value| value.trim().parse().ok());
+    let number = number.ok_or(IgnoredBecause::Malformed)?;
+    (1..=1000).contains(&number).then_some(number).ok_or(IgnoredBecause::OutOfRange)
 }
 
 /// The stated deadline as the time at which our answer must leave.
@@ -244,17 +253,29 @@ fn is_keyed(headers: &HeaderMap) -> bool {
     headers.get("idempotency-key").is_some_and(|key| !key.as_bytes().trim_ascii().is_empty())
 }
 
-/// The target as it goes on: origin form on HTTP/1.1, with scheme and authority on HTTP/2.
-fn target(uri: &Uri, authority: Option<&Authority>, protocol: Protocol) -> Uri {
+/// The target as it goes on: origin form on HTTP/1.1, with scheme and authority on HTTP/2. A
+/// request of HTTP/1.0 that named nobody is for the upstream's first endpoint.
+fn target(
+    uri: &Uri,
+    authority: Option<Authority>,
+    upstream: &Upstream,
+    headers: &mut HeaderMap,
+) -> Uri {
+    let named = authority.map(|authority| authority.value().clone());
+    let named = named.or_else(|| HeaderValue::from_str(upstream.endpoint_names.first()?).ok());
     let mut onward = http::uri::Parts::default();
     onward.path_and_query = uri.path_and_query().cloned();
-    if protocol == Protocol::H2c {
-        let authority = authority.map(|authority| authority.value().as_bytes());
-        onward.authority = authority.and_then(|authority| authority.try_into().ok());
-        onward.scheme = onward.authority.is_some().then_some(http::uri::Scheme::HTTP);
+    match (upstream.config.protocol, named) {
+        (Protocol::H2c, Some(named)) => {
+            onward.authority = named.as_bytes().try_into().ok();
+            onward.scheme = onward.authority.is_some().then_some(http::uri::Scheme::HTTP);
+        }
+        (Protocol::Http1, Some(named)) => {
+            headers.entry(HOST).or_insert(named);
+        }
+        (_, None) => {}
     }
-    let fallback = || Uri::from_static("/");
-    Uri::from_parts(onward).unwrap_or_else(|_| fallback())
+    Uri::from_parts(onward).unwrap_or_else(|_| Uri::from_static("/"))
 }
 
 /// A request that owns the upgrade of `parts`, for hyper's way to ask for it.
@@ -278,10 +299,10 @@ fn conclude(
     exchange.granted = granted;
     exchange.queued = queued;
     exchange.head = Some(ended);
-    exchange.endpoint = slot.as_ref().and_then(SlotGuard::endpoint);
     exchange.refusal = refusal_of(&done);
     count(gateway, route, &exchange, &done);
     if let Some(fallback) = fallback_of(route, &done) {
+        read_aside(value, slot);
         return degraded(fallback, &done, exchange);
     }
     match value.map(|value| value.reply) {
@@ -295,6 +316,17 @@ fn conclude(
             Response::from_parts(parts, Body::full(body, exchange))
         }
         Some(Reply::None) | None => broken(route, exchange, &done),
+    }
+}
+
+/// Reads an answer that a fallback stands in for to its end, so that its connection can be used
+/// again. It holds its slot meanwhile.
+fn read_aside(value: Option<Attempted>, slot: Option<SlotGuard>) {
+    if let Some(answer) = value.filter(|value| matches!(value.reply, Reply::Flowing(_))) {
+        tokio::spawn(async move {
+            answer.run_on().await;
+            drop(slot);
+        });
     }
 }
 

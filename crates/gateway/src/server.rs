@@ -146,11 +146,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server that accepts nothing yet.
+    /// A server for so many listeners, that accepts nothing yet.
     #[must_use]
-    pub(crate) fn new(options: ServerOptions, clock: Clock) -> Self {
+    pub(crate) fn new(options: ServerOptions, clock: Clock, listeners: usize) -> Self {
         let view = channel::Sender::new(DrainView::SERVING);
-        Self { options, clock, gauges: Arc::default(), changed: Arc::default(), view }
+        let gauges = Arc::new(ConnectionGauges::new(listeners));
+        Self { options, clock, gauges, changed: Arc::default(), view }
     }
 
     /// Its counts.
@@ -185,10 +186,10 @@ impl Server {
         let room = Arc::new(Semaphore::new(self.options.max_connections.max(1)));
         let mut acceptors = JoinSet::new();
         for (index, (listener, options)) in listeners.into_iter().enumerate() {
-            let start = self.starter(index, &listener, options, handler.clone());
+            let start = self.starter(index, options, handler.clone());
             let room = Arc::clone(&room);
             let (gauges, drain) = (self.gauges(), self.view.subscribe());
-            acceptors.spawn(Acceptor { listener, room, gauges, drain, start }.run());
+            acceptors.spawn(Acceptor { listener, index, room, gauges, drain, start }.run());
         }
         signal.reached(1).await;
         self.drain(signal, acceptors).await
@@ -198,7 +199,6 @@ impl Server {
     fn starter<H, F, B>(
         &self,
         index: usize,
-        listener: &TcpListener,
         options: ListenerOptions,
         handler: H,
     ) -> impl FnMut(TcpStream, SocketAddr, OwnedSemaphorePermit) + Send + 'static
@@ -210,15 +210,15 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let settings = Arc::new(ConnSettings { server: self.options, listener: options });
-        let bound = listener.local_addr().ok();
         let clock = self.clock;
         let (gauges, changed) = (self.gauges(), Arc::clone(&self.changed));
         let drain = self.view.subscribe();
         move |socket, peer, permit| {
-            gauges.on_accept();
+            gauges.on_accept(index);
             let guard = ConnGuard {
                 gauges: Arc::clone(&gauges),
                 changed: Arc::clone(&changed),
+                listener: index,
                 state: None,
                 reason: CloseReason::Failed,
                 _room: permit,
@@ -227,7 +227,6 @@ impl Server {
             let _ = socket.set_nodelay(true);
             let parts = ConnParts {
                 peer,
-                local: socket.local_addr().ok().or(bound).unwrap_or(peer),
                 listener: index,
                 trusted: (settings.listener.is_trusted)(peer.ip()),
                 clock,

@@ -4,6 +4,7 @@
 //! on both ways for longer than the idle limit. When the gateway goes away, the tunnel is closed
 //! with the last phase of the drain.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
@@ -25,60 +26,74 @@ pub(crate) fn spawn(
 ) {
     tokio::spawn(async move {
         let closing = exchange.connection.clone();
-        let ended = tokio::select! {
-            ended = carry(downstream, upstream, idle) => ended,
-            () = closing.closing() => Carried { completion: Completion::Drained, bytes_out: 0 },
+        let moved = Moved::default();
+        exchange.completion = tokio::select! {
+            completion = carry(downstream, upstream, idle, &moved) => completion,
+            () = closing.closing() => Completion::Drained,
         };
-        exchange.completion = ended.completion;
-        exchange.bytes_out += ended.bytes_out;
+        exchange.tunnelled_in = moved.up.load(Relaxed);
+        exchange.bytes_out += moved.down.load(Relaxed);
         drop(slot);
     });
 }
 
-struct Carried {
-    completion: Completion,
-    bytes_out: u64,
+/// Bytes carried each way.
+#[derive(Debug, Default)]
+struct Moved {
+    up: AtomicU64,
+    down: AtomicU64,
 }
 
-async fn carry(downstream: OnUpgrade, upstream: OnUpgrade, idle: Duration) -> Carried {
-    let broken = |completion| Carried { completion, bytes_out: 0 };
+impl Moved {
+    fn sum(&self) -> u64 {
+        self.up.load(Relaxed).wrapping_add(self.down.load(Relaxed))
+    }
+}
+
+async fn carry(
+    downstream: OnUpgrade,
+    upstream: OnUpgrade,
+    idle: Duration,
+    moved: &Moved,
+) -> Completion {
     let both = async { (downstream.await, upstream.await) };
     let (downstream, upstream) = match timeout(idle, both).await {
         Ok((Ok(downstream), Ok(upstream))) => (TokioIo::new(downstream), TokioIo::new(upstream)),
-        Ok((Err(_), _)) => return broken(Completion::CallerLeft),
-        Ok((_, Err(_))) => return broken(Completion::UpstreamBroke),
-        Err(_) => return broken(Completion::Timeout),
+        Ok((Err(_), _)) => return Completion::CallerLeft,
+        Ok((_, Err(_))) => return Completion::UpstreamBroke,
+        Err(_) => return Completion::Timeout,
     };
     let (mut from_caller, mut to_caller) = tokio::io::split(downstream);
     let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
-    let moved = std::sync::atomic::AtomicU64::new(0);
-    let mut bytes_out = 0;
-    let completion = {
-        let up = pump(&mut from_caller, &mut to_upstream, idle, &moved);
-        let down = pump(&mut from_upstream, &mut to_caller, idle, &moved);
-        let (up, down) = tokio::join!(up, down);
-        bytes_out += down.bytes;
-        match (up.end, down.end) {
-            (End::Idle, _) | (_, End::Idle) => Completion::Timeout,
-            (End::WriteFailed, _) | (_, End::ReadFailed) => Completion::UpstreamBroke,
-            (End::ReadFailed, _) | (_, End::WriteFailed) => Completion::CallerLeft,
-            (End::Eof, End::Eof) => Completion::Complete,
-        }
+    // One side that ends leaves the other way open; one that breaks ends both.
+    let up = async {
+        let broken = pump(&mut from_caller, &mut to_upstream, idle, moved, &moved.up).await;
+        broken.map_err(|broken| match broken {
+            Broken::Idle => Completion::Timeout,
+            Broken::Read => Completion::CallerLeft,
+            Broken::Write => Completion::UpstreamBroke,
+        })
     };
-    Carried { completion, bytes_out }
+    let down = async {
+        let broken = pump(&mut from_upstream, &mut to_caller, idle, moved, &moved.down).await;
+        broken.map_err(|broken| match broken {
+            Broken::Idle => Completion::Timeout,
+            Broken::Read => Completion::UpstreamBroke,
+            Broken::Write => Completion::CallerLeft,
+        })
+    };
+    match tokio::try_join!(up, down) {
+        Ok(((), ())) => Completion::Complete,
+        Err(completion) => completion,
+    }
 }
 
+/// What ended one way before its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Eof,
+enum Broken {
     Idle,
-    ReadFailed,
-    WriteFailed,
-}
-
-struct Pumped {
-    bytes: u64,
-    end: End,
+    Read,
+    Write,
 }
 
 /// Copies one way until it ends, or until nothing moved on either way for the idle limit.
@@ -86,30 +101,29 @@ async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     idle: Duration,
-    moved: &std::sync::atomic::AtomicU64,
-) -> Pumped {
-    use std::sync::atomic::Ordering::Relaxed;
+    moved: &Moved,
+    own: &AtomicU64,
+) -> Result<(), Broken> {
     let mut buffer = vec![0; BUFFER];
-    let mut bytes = 0;
-    let end = loop {
-        let before = moved.load(Relaxed);
+    loop {
+        let before = moved.sum();
         let read = match timeout(idle, from.read(&mut buffer)).await {
-            Ok(Ok(0)) => break End::Eof,
+            Ok(Ok(0)) => break,
             Ok(Ok(read)) => read,
-            Ok(Err(_)) => break End::ReadFailed,
-            Err(_) if moved.load(Relaxed) != before => continue,
-            Err(_) => break End::Idle,
+            Ok(Err(_)) => return Err(Broken::Read),
+            Err(_) if moved.sum() != before => continue,
+            Err(_) => return Err(Broken::Idle),
         };
-        moved.fetch_add(1, Relaxed);
         match timeout(idle, to.write_all(&buffer[..read])).await {
-            Ok(Ok(())) => bytes += read as u64,
-            Ok(Err(_)) => break End::WriteFailed,
-            Err(_) => break End::Idle,
-        }
-    };
+            Ok(Ok(())) => own.fetch_add(read as u64, Relaxed),
+            Ok(Err(_)) => return Err(Broken::Write),
+            Err(_) => return Err(Broken::Idle),
+        };
+    }
     // Tells the other side that nothing more comes; it may still have something to say.
+    // If it is gone already, that is no fault.
     let _ = timeout(idle, to.shutdown()).await;
-    Pumped { bytes, end }
+    Ok(())
 }
 
 /// Bytes carried at once, each way.

@@ -19,7 +19,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use seawall::{CallShared, Clock};
-use tokio::time::{Sleep, sleep};
+use seawall_policy::Timestamp;
+use tokio::time::{Sleep, sleep, sleep_until};
 
 /// A request body that attempts read one after the other.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ struct State {
     broken: Option<UploadError>,
     /// Counts readers; only the latest reads on.
     reader: u32,
+    /// Since when the upstream could read on and did not.
+    unread_since: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -98,15 +101,20 @@ impl Upload {
             outgrown: false,
             broken: None,
             reader: 0,
+            unread_since: None,
         };
         Some(Arc::new(Self { state: Mutex::new(state), call, clock, limits, hint }))
     }
 
-    /// The body for the next attempt, from its first byte. Earlier readers get an error.
+    /// The body for the next attempt, from its first byte. Earlier readers get an error, and so
+    /// does this one if not all of what was read is kept.
     #[must_use]
     pub(crate) fn read(self: &Arc<Self>) -> RequestBody {
         let mut state = self.state.lock();
         state.reader += 1;
+        if state.outgrown {
+            state.break_off(UploadError::Superseded);
+        }
         RequestBody::Reading(Reader {
             upload: Arc::clone(self),
             number: state.reader,
@@ -114,6 +122,29 @@ impl Upload {
             sent: 0,
             idle: None,
         })
+    }
+
+    /// Whether the caller's last byte was read.
+    pub(crate) fn is_complete(&self) -> bool {
+        let state = self.state.lock();
+        state.incoming.is_none() && state.broken.is_none()
+    }
+
+    /// Waits until the upstream has taken nothing of an upload for the idle limit, where no other
+    /// limit runs: once it has outgrown what is kept.
+    pub(crate) async fn unread(&self) {
+        loop {
+            let now = self.clock.now();
+            let due = {
+                let state = self.state.lock();
+                state.unread_since.filter(|_| state.outgrown).unwrap_or(now)
+            };
+            let due = due.after(self.limits.idle);
+            if due <= now {
+                return;
+            }
+            sleep_until(self.clock.instant(due)).await;
+        }
     }
 
     /// Why it ended early, if it did.
@@ -138,7 +169,7 @@ impl State {
             return Poll::Ready(Some(Err(error)));
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        match Pin::new(incoming).poll_frame(cx) {
+        match Pin::new(&mut *incoming).poll_frame(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => {
                 self.end(upload);
@@ -147,7 +178,15 @@ impl State {
             Poll::Ready(Some(Err(_))) => {
                 Poll::Ready(Some(Err(self.break_off(UploadError::Broken))))
             }
-            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(self.take_in(upload, frame))),
+            Poll::Ready(Some(Ok(frame))) => {
+                // Who sends it on stops asking once the announced length is there.
+                let is_last = incoming.is_end_stream();
+                let taken = self.take_in(upload, frame);
+                if is_last && taken.is_ok() {
+                    self.end(upload);
+                }
+                Poll::Ready(Some(taken))
+            }
         }
     }
 
@@ -195,6 +234,7 @@ impl State {
 
     fn end(&mut self, upload: &Upload) {
         self.incoming = None;
+        self.unread_since = None;
         if self.outgrown {
             upload.call.upload_ended(upload.clock.now());
         }
@@ -234,6 +274,7 @@ impl Reader {
         if state.reader != self.number {
             return Poll::Ready(Some(Err(UploadError::Superseded)));
         }
+        state.unread_since = None;
         if let Some(kept) = state.kept.get(self.position) {
             self.position += 1;
             return Poll::Ready(Some(Ok(match kept.clone() {
@@ -245,6 +286,7 @@ impl Reader {
             Poll::Ready(Some(Ok(frame))) => {
                 self.idle = None;
                 self.position = state.kept.len();
+                state.unread_since = state.incoming.is_some().then(|| upload.clock.now());
                 Poll::Ready(Some(Ok(match frame.into_data() {
                     Ok(data) => self.count(data),
                     Err(frame) => frame,

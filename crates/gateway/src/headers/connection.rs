@@ -83,6 +83,25 @@ pub(super) fn restore(
     }
 }
 
+/// Puts the cookies of an HTTP/2 request, which may come on a line each, on the one line that
+/// HTTP/1.1 has for them. Source: RFC 9113 section 8.2.3.
+pub(super) fn join_cookies(fields: &mut HeaderMap) {
+    let mut lines = fields.get_all(COOKIE).iter();
+    if lines.next().is_none() || lines.next().is_none() {
+        return;
+    }
+    let mut joined = Vec::new();
+    for line in fields.get_all(COOKIE) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(b"; ");
+        }
+        joined.extend_from_slice(line.as_bytes());
+    }
+    if let Ok(line) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
+        fields.insert(COOKIE, line);
+    }
+}
+
 /// Whether a field means something from end to end or frames the message, so that no
 /// `Connection` may take it away.
 pub(super) fn is_protected(name: &HeaderName) -> bool {

@@ -4,6 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use seawall_policy::Rng;
 
 use super::FieldNames;
+use crate::metrics::{IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 
 /// The ids of a request, as they go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,20 +20,25 @@ pub(crate) struct Ids {
 impl Ids {
     /// Reads the ids and leaves in `fields` what goes on: an invalid correlation id is removed, an
     /// invalid request id replaced. An id is 1 to 128 visible ASCII characters on one line.
-    pub(super) fn take(fields: &mut HeaderMap, names: &FieldNames, rng: &mut impl Rng) -> Self {
-        let request = match only(fields, &names.request_id).filter(|id| is_id(id)) {
-            Some(id) => id.clone(),
+    pub(super) fn take(
+        fields: &mut HeaderMap,
+        names: &FieldNames,
+        ignored: &mut IgnoredHeaders,
+        rng: &mut impl Rng,
+    ) -> Self {
+        let request = match id(fields, &names.request_id, IgnoredHeader::RequestId, ignored) {
+            Some(id) => id,
             None => {
                 let made = made_id(rng);
                 fields.insert(names.request_id.clone(), made.clone());
                 made
             }
         };
-        let correlation = only(fields, &names.correlation_id).filter(|id| is_id(id)).cloned();
+        let correlation = id(fields, &names.correlation_id, IgnoredHeader::CorrelationId, ignored);
         if correlation.is_none() {
             fields.remove(&names.correlation_id);
         }
-        let trace = only(fields, &TRACEPARENT).and_then(TraceContext::parse);
+        let trace = read(fields, &TRACEPARENT, IgnoredHeader::Trace, ignored, TraceContext::parse);
         Self { request, correlation, trace }
     }
 }
@@ -73,10 +79,34 @@ impl TraceContext {
     }
 }
 
-/// The value of a field that came on exactly one line.
-fn only<'a>(fields: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+/// What `parse` makes of a field that came on exactly one line.
+fn read<T>(
+    fields: &HeaderMap,
+    name: &HeaderName,
+    header: IgnoredHeader,
+    ignored: &mut IgnoredHeaders,
+    parse: impl FnOnce(&HeaderValue) -> Option<T>,
+) -> Option<T> {
     let mut values = fields.get_all(name).iter();
-    values.next().filter(|_| values.next().is_none())
+    let first = values.next()?;
+    if values.next().is_some() {
+        ignored.add(header, IgnoredBecause::Repeated);
+        return None;
+    }
+    let parsed = parse(first);
+    if parsed.is_none() {
+        ignored.add(header, IgnoredBecause::Malformed);
+    }
+    parsed
+}
+
+fn id(
+    fields: &HeaderMap,
+    name: &HeaderName,
+    header: IgnoredHeader,
+    ignored: &mut IgnoredHeaders,
+) -> Option<HeaderValue> {
+    read(fields, name, header, ignored, |value| is_id(value).then(|| value.clone()))
 }
 
 fn is_id(value: &HeaderValue) -> bool {
@@ -109,7 +139,8 @@ mod tests {
         for &(name, value) in lines {
             fields.append(name, HeaderValue::from_bytes(value).unwrap());
         }
-        let ids = Ids::take(&mut fields, &FieldNames::default(), &mut SplitMix64::new(1));
+        let (names, mut ignored) = (FieldNames::default(), IgnoredHeaders::default());
+        let ids = Ids::take(&mut fields, &names, &mut ignored, &mut SplitMix64::new(1));
         (ids, fields)
     }
 

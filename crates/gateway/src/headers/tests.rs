@@ -1,5 +1,4 @@
 use http::Request;
-use seawall_policy::SplitMix64;
 
 use super::*;
 use http::Method;
@@ -35,9 +34,9 @@ fn trusted() -> Inbound<'static> {
 
 fn sent(lines: &[(&'static str, &str)], inbound: &Inbound<'_>) -> (HeaderMap, Stated) {
     let mut map = fields(lines);
-    let (stated, _) = Fields::new(FieldNames::default(), "seawall")
+    let stated = Fields::new(FieldNames::default(), "seawall")
         .unwrap()
-        .to_upstream(&mut map, inbound, &mut SplitMix64::new(1))
+        .to_upstream(&mut map, inbound)
         .unwrap();
     (map, stated)
 }
@@ -111,15 +110,15 @@ fn connection_cannot_take_away_what_others_rely_on() {
     asked.push(("via", "1.1 front"));
     let mut map = fields(&asked);
     map.append("connection", HeaderValue::from_static(named));
-    let (stated, ids) = Fields::new(FieldNames::default(), "seawall")
+    let stated = Fields::new(FieldNames::default(), "seawall")
         .unwrap()
-        .to_upstream(&mut map, &trusted(), &mut SplitMix64::new(1))
+        .to_upstream(&mut map, &trusted())
         .unwrap();
     for (name, value) in lines {
         assert_eq!(map[name], value);
     }
     assert_eq!(stated.tenant.unwrap(), "gold");
-    assert_eq!(ids.request, "r-1");
+    assert_eq!(map["x-request-id"], "r-1");
     assert_eq!(map["x-forwarded-for"], "198.51.100.7, 192.0.2.1");
     assert_eq!(map.get_all("via").iter().count(), 2);
     assert!(!map.contains_key("connection"));
@@ -189,18 +188,60 @@ const STATED: [(&str, &str); 5] = [
     ("x-tenant", "gold"),
 ];
 
+const STATED_HEADERS: [IgnoredHeader; 5] = [
+    IgnoredHeader::Remaining,
+    IgnoredHeader::Attempt,
+    IgnoredHeader::Tenant,
+    IgnoredHeader::Priority,
+    IgnoredHeader::Cost,
+];
+
 #[test]
 fn trust_fields_of_an_untrusted_peer_are_removed_and_state_nothing() {
     check(&STATED, &untrusted(), &[]);
-    assert_eq!(sent(&STATED, &untrusted()).1, Stated::default());
+    let mut ignored = IgnoredHeaders::default();
+    for header in STATED_HEADERS {
+        ignored.add(header, IgnoredBecause::Untrusted);
+    }
+    assert_eq!(sent(&STATED, &untrusted()).1, Stated { ignored, ..Stated::default() });
+}
+
+#[test]
+fn what_an_untrusted_peer_says_about_forwarding_is_noted_as_ignored() {
+    let mut ignored = IgnoredHeaders::default();
+    ignored.add(IgnoredHeader::Forwarded, IgnoredBecause::Untrusted);
+    for name in ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"] {
+        assert_eq!(sent(&[(name, "a")], &untrusted()).1.ignored, ignored, "{name}");
+        assert_eq!(sent(&[(name, "a")], &trusted()).1.ignored, IgnoredHeaders::default());
+    }
+}
+
+#[test]
+fn cookies_of_http_2_go_on_as_one_line_on_http_1_alone() {
+    let lines = [("cookie", "a=1"), ("cookie", "b=2")];
+    let inbound = Inbound { version: Version::HTTP_2, ..untrusted() };
+    check(&lines, &inbound, &[("cookie", "a=1; b=2")]);
+    check(&lines[..1], &inbound, &[("cookie", "a=1")]);
+    check(&lines, &Inbound { onward: Version::HTTP_2, ..inbound }, &lines);
+    check(&lines, &untrusted(), &lines);
+}
+
+#[test]
+fn on_http_2_the_host_is_left_to_the_authority() {
+    let authority = authority();
+    let inbound = Inbound { authority: Some(&authority), ..untrusted() };
+    check(&[("host", "b.example")], &inbound, &[("host", "a.example:80")]);
+    let onward = Inbound { onward: Version::HTTP_2, ..inbound };
+    check(&[("host", "b.example")], &onward, &[]);
 }
 
 #[test]
 fn a_peer_trusted_for_the_deadline_states_the_deadline_alone() {
     let inbound = Inbound { trusted_for_deadline: true, ..untrusted() };
     check(&STATED, &inbound, &[]);
-    let expected = Stated { remaining: Some(HeaderValue::from_static("800")), ..Stated::default() };
-    assert_eq!(sent(&STATED, &inbound).1, expected);
+    let stated = sent(&STATED, &inbound).1;
+    assert_eq!(stated.remaining.unwrap(), "800");
+    assert_eq!((stated.attempt, stated.tenant, stated.priority, stated.cost), Default::default());
 }
 
 #[test]
@@ -217,7 +258,10 @@ fn a_trusted_peer_states_everything_and_only_deadline_and_attempt_are_taken_out(
 fn a_trust_field_that_came_twice_states_nothing_and_goes() {
     let lines = [("x-tenant", "gold"), ("x-tenant", "silver"), ("x-cost", "1")];
     check(&lines, &trusted(), &[("x-cost", "1")]);
-    assert_eq!(sent(&lines, &trusted()).1.tenant, None);
+    let mut ignored = IgnoredHeaders::default();
+    ignored.add(IgnoredHeader::Tenant, IgnoredBecause::Repeated);
+    let stated = sent(&lines, &trusted()).1;
+    assert_eq!((stated.tenant, stated.ignored), (None, ignored));
 }
 
 #[test]
@@ -241,8 +285,7 @@ fn renamed_trust_fields_are_the_ones_that_count() {
     let settings = Fields::new(names, "seawall").unwrap();
     for (inbound, kept) in [(untrusted(), false), (trusted(), true)] {
         let mut map = fields(&[("my_tenant", "gold"), ("x-tenant", "plain")]);
-        let rng = &mut SplitMix64::new(1);
-        let (stated, _) = settings.to_upstream(&mut map, &inbound, rng).unwrap();
+        let stated = settings.to_upstream(&mut map, &inbound).unwrap();
         assert_eq!(map.contains_key("my_tenant"), kept);
         assert_eq!(stated.tenant.is_some(), kept);
         assert_eq!(map["x-tenant"], "plain");
@@ -313,10 +356,9 @@ fn the_fifth_pass_goes_through_and_the_sixth_is_refused() {
     let mut map = fields(&[("via", "1.1 other (seawall), HTTP/1.1 Seawall, 2.0 seawall (x)")]);
     for passes in 2..=4 {
         assert_eq!(settings.via.passes(&map), passes);
-        let rng = &mut SplitMix64::new(1);
-        assert!(settings.to_upstream(&mut map, &untrusted(), rng).is_ok());
+        assert!(settings.to_upstream(&mut map, &untrusted()).is_ok());
     }
-    let found = settings.to_upstream(&mut map, &untrusted(), &mut SplitMix64::new(1));
+    let found = settings.to_upstream(&mut map, &untrusted());
     assert_eq!(found, Err(Refusal::Loop));
 }
 

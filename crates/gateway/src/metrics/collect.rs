@@ -14,10 +14,11 @@ use seawall_policy::Timestamp;
 use super::family::{Family, Kind, Origin, Row};
 use super::labels::{POOL_STATES, breaker_state};
 use super::process::Process;
-use super::snapshot::{BreakerView, PoolView, UpstreamSnapshot};
+use super::snapshot::{BreakerView, ListenerView, PoolView, UpstreamSnapshot};
 use super::table::TABLE;
 use super::window::real;
 use super::{BOUNDS, Metrics, Snapshot, Source};
+use crate::server::CloseReason;
 
 /// The text a scrape gets.
 #[derive(Debug)]
@@ -102,6 +103,7 @@ impl Collector for Exposed {
         let now = self.clock.now();
         self.metrics.tick(now);
         let mut snapshot = Snapshot {
+            listeners: vec![ListenerView::default(); self.metrics.shape.listeners.len()],
             upstreams: vec![UpstreamSnapshot::default(); self.metrics.shape.upstreams.len()],
             ..Snapshot::default()
         };
@@ -165,11 +167,7 @@ impl<'a> Scrape<'a> {
                         None,
                     )?;
                 }
-                Kind::Gauge => {
-                    let level = Number::Whole(metrics.level(row.family, series));
-                    sample(row, &values, level, family)?;
-                }
-                Kind::Counter | Kind::Info => {
+                Kind::Counter | Kind::Gauge | Kind::Info => {
                     let count = Number::Whole(metrics.count(row.family, series));
                     sample(row, &values, count, family)?;
                 }
@@ -185,6 +183,10 @@ impl<'a> Scrape<'a> {
             Family::BreakerState => self.breakers(),
             Family::PoolConnections => self.pool_connections(),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
+            Family::DownstreamClosed => self.closed(),
+            Family::DownstreamConnections | Family::DownstreamOpened | Family::AcceptErrors => {
+                self.per_listener(family)
+            }
             Family::Draining => one(snapshot.draining.into()),
             Family::Build => vec![(vec![env!("CARGO_PKG_VERSION")], Number::Whole(1))],
             Family::ProcessOpenFiles => known(self.process.open_files),
@@ -211,6 +213,7 @@ impl<'a> Scrape<'a> {
                 Family::BulkheadInFlight => Number::Whole(upstream.bulkhead.in_flight),
                 Family::BulkheadLimit => Number::Whole(upstream.bulkhead.limit),
                 Family::BulkheadWaiting => Number::Whole(upstream.bulkhead.waiting),
+                Family::Abandoned => Number::Whole(upstream.bulkhead.abandoned_total),
                 Family::AbandonedInFlight => Number::Whole(upstream.bulkhead.abandoned),
                 Family::StreamsInFlight => Number::Whole(upstream.bulkhead.streams),
                 _ => return None,
@@ -218,6 +221,31 @@ impl<'a> Scrape<'a> {
             Some((vec![self.upstream(index)?], number))
         };
         self.snapshot.upstreams.iter().enumerate().filter_map(each).collect()
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = (&'a str, &'a ListenerView)> {
+        let names = self.exposed.metrics.shape.listeners.iter().map(String::as_str);
+        names.zip(&self.snapshot.listeners)
+    }
+
+    fn per_listener(&self, family: Family) -> Vec<(Values<'a>, Number)> {
+        let each = |(name, listener): (&'a str, &ListenerView)| {
+            let number = match family {
+                Family::DownstreamConnections => listener.open,
+                Family::DownstreamOpened => listener.accepted,
+                _ => listener.accept_errors,
+            };
+            (vec![name], Number::Whole(number))
+        };
+        self.listeners().map(each).collect()
+    }
+
+    fn closed(&self) -> Vec<(Values<'a>, Number)> {
+        let each = |(name, listener): (&'a str, &'a ListenerView)| {
+            let counts = CloseReason::LABELS.into_iter().zip(listener.closed);
+            counts.map(move |(reason, count)| (vec![name, reason], Number::Whole(count)))
+        };
+        self.listeners().flat_map(each).collect()
     }
 
     fn pool_connections(&self) -> Vec<(Values<'a>, Number)> {

@@ -3,6 +3,7 @@
 use seawall_policy::{BreakerState, Cause, Class, StopReason};
 
 use super::Shape;
+use crate::server::CloseReason;
 
 /// A label of a family. The order of a family's labels is the order of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl Label {
             Self::Cause => CAUSES,
             Self::Refusal => Refusal::LABELS,
             Self::Stage => Stage::LABELS,
-            Self::CloseReason => CloseReason::LABELS,
+            Self::CloseReason => &CloseReason::LABELS,
             Self::BreakerTo => BREAKER_STATES,
             Self::PoolState => POOL_STATES,
             _ => &[],
@@ -238,7 +239,7 @@ impl Refusal {
 /// A request header that was not obeyed, by what it means; its name can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IgnoredHeader {
-    /// Time left until the caller's deadline (`X-Remaining-Ms`, `grpc-timeout`).
+    /// Time left until the caller's deadline (`X-Remaining-Ms`).
     Remaining,
     /// The caller's attempt number.
     Attempt,
@@ -294,36 +295,24 @@ impl IgnoredBecause {
     const LABELS: &'static [&'static str] = &["untrusted", "malformed", "out_of_range", "repeated"];
 }
 
-/// Why a connection of a caller ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CloseReason {
-    /// The caller closed it, or both agreed to.
-    Peer,
-    /// It was idle for too long.
-    Idle,
-    /// Its first byte, or a request head, did not come in time.
-    HeadTimeout,
-    /// It had reached its age limit.
-    Age,
-    /// The gateway is going away.
-    Drain,
-    /// The connection limit was reached; it was closed unserved.
-    Limit,
-    /// It broke, or spoke no valid protocol.
-    Error,
-    /// Too many requests on it were abandoned.
-    Abandoned,
-}
+/// Headers of one request that were not obeyed, each with why. Cheap to pass along: one number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IgnoredHeaders(u64);
 
-impl CloseReason {
-    /// In declaration order.
-    const LABELS: &'static [&'static str] =
-        &["peer", "idle", "head_timeout", "age", "drain", "limit", "error", "abandoned"];
+impl IgnoredHeaders {
+    /// Notes one.
+    pub(crate) const fn add(&mut self, header: IgnoredHeader, because: IgnoredBecause) {
+        self.0 |= 1 << (header as usize * IgnoredBecause::LABELS.len() + because as usize);
+    }
 
-    /// The label used in metrics and logs.
-    #[must_use]
-    pub(crate) const fn as_str(self) -> &'static str {
-        Self::LABELS[self as usize]
+    /// Places of what was noted among the series of the family.
+    pub(super) fn series(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let lowest = (left != 0).then_some(left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(lowest)
+        })
     }
 }
 
@@ -432,7 +421,8 @@ mod tests {
         assert_eq!(Refusal::LABELS.len(), Refusal::Draining as usize + 1);
         assert_eq!(IgnoredHeader::LABELS.len(), IgnoredHeader::RetryAfter as usize + 1);
         assert_eq!(IgnoredBecause::LABELS.len(), IgnoredBecause::Repeated as usize + 1);
-        assert_eq!(CloseReason::LABELS.len(), CloseReason::Abandoned as usize + 1);
+        // A bit for each header and reason.
+        assert!(IgnoredHeader::LABELS.len() * IgnoredBecause::LABELS.len() <= 64);
     }
 
     #[test]

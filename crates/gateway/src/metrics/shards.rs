@@ -28,11 +28,6 @@ impl Shards {
         }
     }
 
-    /// Takes from a counter that is read with [`Self::level`].
-    pub(super) fn sub(&self, cell: usize, count: u64) {
-        self.add(cell, count.wrapping_neg());
-    }
-
     /// The sum over all shards.
     pub(super) fn sum(&self, cell: usize) -> u64 {
         self.shards.iter().fold(0, |sum, shard| {
@@ -40,12 +35,6 @@ impl Shards {
             let own = line.map_or(0, |line| line.0[cell % PER_LINE].load(Ordering::Relaxed));
             sum.wrapping_add(own)
         })
-    }
-
-    /// The sum of a counter that also falls. A reader that passes between the shards of one rise
-    /// and one fall can see the fall alone; that reads as zero.
-    pub(super) fn level(&self, cell: usize) -> u64 {
-        u64::try_from(self.sum(cell).cast_signed()).unwrap_or(0)
     }
 }
 
@@ -88,18 +77,6 @@ mod tests {
         });
         assert_eq!(shards.sum(16), 12_000);
         assert_eq!(shards.sum(15), 0);
-    }
-
-    #[test]
-    fn a_level_may_rise_on_one_thread_and_fall_on_another() {
-        let shards = Shards::new(1);
-        std::thread::scope(|scope| {
-            scope.spawn(|| shards.add(0, 3)).join().unwrap();
-            scope.spawn(|| shards.sub(0, 2)).join().unwrap();
-        });
-        assert_eq!(shards.level(0), 1);
-        shards.sub(0, 2);
-        assert_eq!(shards.level(0), 0, "never below zero");
     }
 
     #[test]

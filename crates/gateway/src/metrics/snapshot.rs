@@ -2,6 +2,8 @@
 
 use seawall_policy::BreakerState;
 
+use crate::server::CloseReason;
+
 /// Whoever keeps that state.
 pub(crate) trait Source: Send + Sync + std::fmt::Debug + 'static {
     /// Fills `snapshot`, whose upstreams are in the order given to
@@ -16,8 +18,23 @@ pub(crate) struct Snapshot {
     pub draining: bool,
     /// Lines of the access log that were dropped since the start.
     pub access_log_dropped: u64,
+    /// One for each listener.
+    pub(crate) listeners: Vec<ListenerView>,
     /// One for each upstream.
     pub upstreams: Vec<UpstreamSnapshot>,
+}
+
+/// Connections of callers on one listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListenerView {
+    /// Open now.
+    pub(crate) open: u64,
+    /// Accepted since the start.
+    pub(crate) accepted: u64,
+    /// Failures to accept since the start.
+    pub(crate) accept_errors: u64,
+    /// Ended since the start, by reason.
+    pub(crate) closed: [u64; CloseReason::ALL.len()],
 }
 
 /// State of one upstream.
@@ -76,8 +93,10 @@ pub(crate) struct BulkheadView {
     pub limit: u64,
     /// Calls that wait for a place.
     pub waiting: u64,
-    /// Calls in flight that lost their caller.
-    pub abandoned: u64,
+    /// Calls that lost their caller, or whose time was up, since the start.
+    pub(crate) abandoned_total: u64,
+    /// Those of them that still hold a place.
+    pub(crate) abandoned: u64,
     /// Long-lived streams, which are counted apart.
     pub streams: u64,
 }

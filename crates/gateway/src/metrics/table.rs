@@ -6,7 +6,6 @@ use super::family::{Family, Kind, Origin, Row};
 use super::labels::Label;
 
 const OWN_COUNTER: (Kind, Origin) = (Kind::Counter, Origin::Own);
-const OWN_GAUGE: (Kind, Origin) = (Kind::Gauge, Origin::Own);
 const OWN_HISTOGRAM: (Kind, Origin) = (Kind::Histogram, Origin::Own);
 const COUNTER: (Kind, Origin) = (Kind::Counter, Origin::Given);
 const GAUGE: (Kind, Origin) = (Kind::Gauge, Origin::Given);
@@ -216,8 +215,8 @@ pub(super) const TABLE: &[Row] = &[
     Row::new(
         Family::Abandoned,
         "seawall_abandoned",
-        OWN_COUNTER,
-        ROUTE,
+        COUNTER,
+        UPSTREAM,
         "Attempts whose caller left, or whose timeout passed, while the upstream still worked",
     ),
     Row::new(
@@ -252,28 +251,28 @@ pub(super) const TABLE: &[Row] = &[
     Row::new(
         Family::DownstreamConnections,
         "seawall_downstream_connections",
-        OWN_GAUGE,
+        GAUGE,
         LISTENER,
         "Connections of callers now",
     ),
     Row::new(
         Family::DownstreamOpened,
         "seawall_downstream_connections_opened",
-        OWN_COUNTER,
+        COUNTER,
         LISTENER,
         "Connections of callers accepted",
     ),
     Row::new(
         Family::DownstreamClosed,
         "seawall_downstream_connections_closed",
-        OWN_COUNTER,
+        COUNTER,
         &[Label::Listener, Label::CloseReason],
         "Connections of callers ended, by why",
     ),
     Row::new(
         Family::AcceptErrors,
         "seawall_accept_errors",
-        OWN_COUNTER,
+        COUNTER,
         LISTENER,
         "Connections that could not be accepted (mostly: no file descriptor left)",
     ),

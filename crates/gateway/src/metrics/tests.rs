@@ -6,6 +6,7 @@ use seawall::Clock;
 
 use super::labels::Label;
 use super::*;
+use crate::server::CloseReason;
 
 impl Kind {
     const fn as_str(self) -> &'static str {
@@ -59,6 +60,9 @@ impl Source for Given {
     fn collect(&self, snapshot: &mut Snapshot) {
         snapshot.draining = true;
         snapshot.access_log_dropped = 41;
+        let listener = &mut snapshot.listeners[0];
+        (listener.open, listener.accepted, listener.accept_errors) = (13, 14, 15);
+        listener.closed[CloseReason::Abuse as usize] = 16;
         let bridge = &mut snapshot.upstreams[0];
         bridge.retries_off = true;
         bridge.budget_millitokens = Some(9_500);
@@ -73,8 +77,14 @@ impl Source for Given {
             connect_errors: 6,
             reused: 7,
         };
-        bridge.bulkhead =
-            BulkheadView { in_flight: 8, limit: 1024, waiting: 9, abandoned: 11, streams: 10 };
+        bridge.bulkhead = BulkheadView {
+            in_flight: 8,
+            limit: 1024,
+            waiting: 9,
+            abandoned_total: 17,
+            abandoned: 11,
+            streams: 10,
+        };
     }
 }
 
@@ -225,38 +235,29 @@ fn what_callers_send_counts_under_fixed_names_only() {
             metrics.caller_attempt(0, 1);
             metrics.caller_attempt(0, 1_000_000);
             metrics.ignored_header(IgnoredHeader::RetryAfter, IgnoredBecause::Repeated);
-            metrics.accept_error(0);
         },
         &[
             (r#"seawall_caller_attempts_total{listener="127.0.0.1:8080",attempt="1"}"#, "1"),
             (r#"seawall_caller_attempts_total{listener="127.0.0.1:8080",attempt="4+"}"#, "1"),
             (r#"seawall_ignored_headers_total{header="retry_after",reason="repeated"}"#, "1"),
-            (r#"seawall_accept_errors_total{listener="127.0.0.1:8080"}"#, "1"),
         ],
     );
 }
 
 #[test]
-fn connections_rise_and_fall_and_abandoned_attempts_only_rise() {
+fn headers_of_one_request_count_once_each() {
     check(
         |metrics| {
-            (0..3).for_each(|_| metrics.connection_opened(0));
-            metrics.connection_closed(0, CloseReason::Abandoned);
-            metrics.abandoned(0);
-            metrics.abandoned(1);
+            let mut headers = IgnoredHeaders::default();
+            headers.add(IgnoredHeader::Remaining, IgnoredBecause::Untrusted);
+            headers.add(IgnoredHeader::Remaining, IgnoredBecause::Untrusted);
+            headers.add(IgnoredHeader::RetryAfter, IgnoredBecause::Repeated);
+            metrics.ignored_headers(headers);
+            metrics.ignored_headers(IgnoredHeaders::default());
         },
         &[
-            (r#"seawall_downstream_connections{listener="127.0.0.1:8080"}"#, "2"),
-            (r#"seawall_downstream_connections_opened_total{listener="127.0.0.1:8080"}"#, "3"),
-            (
-                concat!(
-                    r#"seawall_downstream_connections_closed_total{"#,
-                    r#"listener="127.0.0.1:8080",reason="abandoned"}"#
-                ),
-                "1",
-            ),
-            (r#"seawall_abandoned_total{route="orders"}"#, "1"),
-            (r#"seawall_abandoned_total{route="quotes"}"#, "1"),
+            (r#"seawall_ignored_headers_total{header="remaining",reason="untrusted"}"#, "1"),
+            (r#"seawall_ignored_headers_total{header="retry_after",reason="repeated"}"#, "1"),
         ],
     );
 }
@@ -305,6 +306,7 @@ fn a_duration_falls_into_the_bucket_whose_bound_it_does_not_exceed() {
 fn what_others_keep_is_asked_for_at_the_scrape() {
     let metrics = Arc::new(Metrics::new(shape()));
     let samples = samples(&metrics, Format::OpenMetrics);
+    let listener = r#"{listener="127.0.0.1:8080"}"#;
     let breaker = r#"route="quotes",upstream="bridge",endpoint="127.0.0.1:9002""#;
     for (series, value) in [
         ("seawall_draining".to_owned(), "1"),
@@ -315,6 +317,15 @@ fn what_others_keep_is_asked_for_at_the_scrape() {
         (format!("seawall_breaker_state{{{breaker}}}"), "2"),
         (r#"seawall_retry_budget_exhausted_total{upstream="bridge"}"#.to_owned(), "12"),
         (r#"seawall_abandoned_in_flight{upstream="bridge"}"#.to_owned(), "11"),
+        (r#"seawall_abandoned_total{upstream="bridge"}"#.to_owned(), "17"),
+        (format!("seawall_downstream_connections{listener}"), "13"),
+        (format!("seawall_downstream_connections_opened_total{listener}"), "14"),
+        (format!("seawall_accept_errors_total{listener}"), "15"),
+        (
+            r#"seawall_downstream_connections_closed_total{listener="127.0.0.1:8080",reason="abuse"}"#
+                .to_owned(),
+            "16",
+        ),
         (r#"seawall_pool_connections{upstream="bridge",state="connecting"}"#.to_owned(), "3"),
         (r#"seawall_pool_waiting{upstream="bridge"}"#.to_owned(), "4"),
         (r#"seawall_pool_connects_total{upstream="bridge"}"#.to_owned(), "5"),
@@ -355,8 +366,6 @@ fn an_index_that_does_not_exist_counts_nothing() {
             metrics.breaker_changed(2, 1, BreakerState::Open);
             metrics.breaker_changed(3, 0, BreakerState::Open);
             metrics.outcome(99, Class::Success, Cause::Answered);
-            metrics.abandoned(99);
-            metrics.connection_closed(99, CloseReason::Peer);
             metrics.stage(Some(99), Stage::Total, Duration::MAX);
         },
         &[],

@@ -53,6 +53,8 @@ impl Accept for TcpListener {
 /// One listener's task.
 pub(super) struct Acceptor<A, S> {
     pub(super) listener: A,
+    /// Its place among the listeners.
+    pub(super) index: usize,
     /// A permit for each connection there may still be.
     pub(super) room: Arc<Semaphore>,
     pub(super) gauges: Arc<ConnectionGauges>,
@@ -70,10 +72,10 @@ impl<A: Accept, S: FnMut(TcpStream, SocketAddr, OwnedSemaphorePermit)> Acceptor<
             _ = drain.wait_for(|view| view.phase >= DrainPhase::InFlight) => {}
             () = self.accept() => {}
         }
-        let Self { listener, room, gauges, mut start, .. } = self;
+        let Self { listener, index, room, gauges, mut start, .. } = self;
         listener.finish(|socket, peer| match Arc::clone(&room).try_acquire_owned() {
             Ok(permit) => start(socket, peer, permit),
-            Err(_) => gauges.on_refuse(),
+            Err(_) => gauges.on_refuse(index),
         });
     }
 
@@ -90,7 +92,7 @@ impl<A: Accept, S: FnMut(TcpStream, SocketAddr, OwnedSemaphorePermit)> Acceptor<
                         break;
                     }
                     Err(error) => {
-                        self.gauges.on_accept_error();
+                        self.gauges.on_accept_error(self.index);
                         if !is_of_one_connection(&error) {
                             tokio::time::sleep(pause).await;
                             pause = (pause * 2).min(PAUSE_MAX);
@@ -160,10 +162,11 @@ mod tests {
             clock,
             start: clock.now(),
         };
-        let gauges = Arc::new(ConnectionGauges::default());
+        let gauges = Arc::new(ConnectionGauges::new(1));
         let (_drain, receiver_of_drain) = watch::channel(DrainView::SERVING);
         let acceptor = Acceptor {
             listener,
+            index: 0,
             room: Arc::new(Semaphore::new(1)),
             gauges: Arc::clone(&gauges),
             drain: receiver_of_drain,

@@ -26,11 +26,13 @@ pub(crate) enum CloseReason {
     Abuse,
     /// The server was leaving.
     Drain,
+    /// The server was leaving and full: closed unserved.
+    Full,
 }
 
 impl CloseReason {
-    /// Every reason, in the order of [`ConnectionGauges::closed`].
-    pub(crate) const ALL: [Self; 9] = [
+    /// Every reason, in the order of their numbers.
+    pub(crate) const ALL: [Self; 10] = [
         Self::Ended,
         Self::Failed,
         Self::FirstByte,
@@ -40,23 +42,12 @@ impl CloseReason {
         Self::Stall,
         Self::Abuse,
         Self::Drain,
+        Self::Full,
     ];
 
-    /// Its label in metrics.
-    #[must_use]
-    pub(crate) const fn label(self) -> &'static str {
-        match self {
-            Self::Ended => "ended",
-            Self::Failed => "failed",
-            Self::FirstByte => "first_byte",
-            Self::Head => "head",
-            Self::Idle => "idle",
-            Self::Age => "age",
-            Self::Stall => "stall",
-            Self::Abuse => "abuse",
-            Self::Drain => "drain",
-        }
-    }
+    /// Labels in metrics, in the same order.
+    pub(crate) const LABELS: [&'static str; Self::ALL.len()] =
+        ["ended", "failed", "first_byte", "head", "idle", "age", "stall", "abuse", "drain", "full"];
 }
 
 /// The reason a connection will have ended for: the first that was set holds.
@@ -78,85 +69,99 @@ impl ReasonCell {
     }
 }
 
-/// Counts of connections and requests of one server, all listeners together.
-#[derive(Debug, Default)]
+/// Counts of connections, by listener, and of requests of one server.
+#[derive(Debug)]
 pub(crate) struct ConnectionGauges {
-    active: AtomicUsize,
-    accepted: AtomicU64,
-    refused: AtomicU64,
-    accept_errors: AtomicU64,
-    closed: [AtomicU64; CloseReason::ALL.len()],
+    listeners: Box<[ListenerGauges]>,
     requests: AtomicUsize,
     requests_abandoned: AtomicU64,
     /// When the last request began, in nanoseconds of the clock.
     last_request: AtomicU64,
 }
 
-impl ConnectionGauges {
+/// Counts of the connections of one listener.
+#[derive(Debug, Default)]
+pub(crate) struct ListenerGauges {
+    active: AtomicUsize,
+    accepted: AtomicU64,
+    accept_errors: AtomicU64,
+    closed: [AtomicU64; CloseReason::ALL.len()],
+}
+
+impl ListenerGauges {
     /// Open connections, those that were upgraded among them.
-    #[must_use]
     pub(crate) fn active(&self) -> usize {
         self.active.load(Relaxed)
     }
 
     /// Connections accepted since the start.
-    #[must_use]
-    pub(crate) fn accepted_total(&self) -> u64 {
+    pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
 
-    /// Connections closed as soon as they were accepted, because the server was leaving and full.
-    #[must_use]
-    pub(crate) fn refused_total(&self) -> u64 {
-        self.refused.load(Relaxed)
-    }
-
     /// Failures to accept, for want of files or memory or because the peer was gone already.
-    #[must_use]
-    pub(crate) fn accept_errors_total(&self) -> u64 {
+    pub(crate) fn accept_errors(&self) -> u64 {
         self.accept_errors.load(Relaxed)
     }
 
     /// Connections that ended for `reason`.
-    #[must_use]
     pub(crate) fn closed(&self, reason: CloseReason) -> u64 {
         self.closed[reason as usize].load(Relaxed)
     }
+}
+
+impl ConnectionGauges {
+    /// For so many listeners, and one at least.
+    pub(crate) fn new(listeners: usize) -> Self {
+        Self {
+            listeners: (0..listeners.max(1)).map(|_| ListenerGauges::default()).collect(),
+            requests: AtomicUsize::new(0),
+            requests_abandoned: AtomicU64::new(0),
+            last_request: AtomicU64::new(0),
+        }
+    }
+
+    /// The counts of each listener, by its place.
+    pub(crate) fn listeners(&self) -> &[ListenerGauges] {
+        &self.listeners
+    }
+
+    /// Open connections of all listeners, those that were upgraded among them.
+    pub(crate) fn active(&self) -> usize {
+        self.listeners.iter().map(ListenerGauges::active).sum()
+    }
 
     /// Requests whose answer has not wholly been handed to the connection.
-    #[must_use]
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Relaxed)
     }
 
-    /// HTTP/2 requests whose caller left before the answer was whole.
-    #[must_use]
-    pub(crate) fn requests_abandoned_total(&self) -> u64 {
-        self.requests_abandoned.load(Relaxed)
-    }
-
     /// When the last request began; the origin if none did.
-    #[must_use]
     pub(crate) fn last_request(&self) -> Timestamp {
         Timestamp::from_nanos(self.last_request.load(Relaxed))
     }
 
-    pub(super) fn on_accept(&self) {
-        self.accepted.fetch_add(1, Relaxed);
-        self.active.fetch_add(1, Relaxed);
+    pub(super) fn on_accept(&self, listener: usize) {
+        let counts = &self.listeners[listener];
+        counts.accepted.fetch_add(1, Relaxed);
+        counts.active.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn on_refuse(&self) {
-        self.refused.fetch_add(1, Relaxed);
+    /// Accepted, and closed at once.
+    pub(super) fn on_refuse(&self, listener: usize) {
+        let counts = &self.listeners[listener];
+        counts.accepted.fetch_add(1, Relaxed);
+        counts.closed[CloseReason::Full as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn on_accept_error(&self) {
-        self.accept_errors.fetch_add(1, Relaxed);
+    pub(super) fn on_accept_error(&self, listener: usize) {
+        self.listeners[listener].accept_errors.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn on_close(&self, reason: CloseReason) {
-        self.closed[reason as usize].fetch_add(1, Relaxed);
-        self.active.fetch_sub(1, Relaxed);
+    pub(super) fn on_close(&self, listener: usize, reason: CloseReason) {
+        let counts = &self.listeners[listener];
+        counts.closed[reason as usize].fetch_add(1, Relaxed);
+        counts.active.fetch_sub(1, Relaxed);
     }
 
     pub(super) fn on_request(&self, now: Timestamp) {
@@ -173,6 +178,27 @@ impl ConnectionGauges {
     }
 }
 
+/// Sums over all listeners.
+#[cfg(test)]
+impl ConnectionGauges {
+    pub(super) fn accepted_total(&self) -> u64 {
+        self.listeners.iter().map(ListenerGauges::accepted).sum()
+    }
+
+    pub(super) fn accept_errors_total(&self) -> u64 {
+        self.listeners.iter().map(ListenerGauges::accept_errors).sum()
+    }
+
+    pub(super) fn closed(&self, reason: CloseReason) -> u64 {
+        self.listeners.iter().map(|listener| listener.closed(reason)).sum()
+    }
+
+    /// HTTP/2 requests whose caller left before the answer was whole.
+    pub(super) fn requests_abandoned_total(&self) -> u64 {
+        self.requests_abandoned.load(Relaxed)
+    }
+}
+
 const UNSET: u8 = u8::MAX;
 
 #[cfg(test)]
@@ -184,6 +210,7 @@ mod tests {
         for (at, reason) in CloseReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, at);
         }
+        assert_eq!(CloseReason::LABELS[CloseReason::Full as usize], "full");
     }
 
     #[test]

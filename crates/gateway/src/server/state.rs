@@ -35,22 +35,10 @@ impl ConnInfo {
         self.0.peer
     }
 
-    /// The address it came to.
-    #[must_use]
-    pub(crate) fn local(&self) -> SocketAddr {
-        self.0.local
-    }
-
     /// The listener it came to, by its place among those given to the server.
     #[must_use]
     pub(crate) fn listener(&self) -> usize {
         self.0.listener
-    }
-
-    /// How it is spoken on.
-    #[must_use]
-    pub(crate) fn protocol(&self) -> DownstreamProtocol {
-        self.0.protocol
     }
 
     /// Whether the listener trusts the peer.
@@ -73,20 +61,12 @@ impl ConnInfo {
         // The server outlives its connections; should it not, it is closing.
         let _ = self.0.drain.clone().wait_for(closing).await;
     }
-
-    /// Counts a request of this connection as abandoned, as the server does on HTTP/2 by itself
-    /// when the answer of a request is dropped before it is whole. Too many and the connection
-    /// goes.
-    pub(crate) fn record_abandoned(&self) {
-        self.0.on_abandon();
-    }
 }
 
 /// One connection. Shared by its driver, its bytes and its requests.
 #[derive(Debug)]
 pub(super) struct ConnState {
     pub(super) peer: SocketAddr,
-    pub(super) local: SocketAddr,
     pub(super) listener: usize,
     pub(super) protocol: DownstreamProtocol,
     pub(super) trusted: bool,
@@ -119,6 +99,7 @@ pub(super) struct ConnState {
 pub(super) struct ConnGuard {
     pub(super) gauges: Arc<ConnectionGauges>,
     pub(super) changed: Arc<Notify>,
+    pub(super) listener: usize,
     /// Known once the protocol is.
     pub(super) state: Option<Arc<ConnState>>,
     /// If the protocol never came to be known.
@@ -129,7 +110,7 @@ pub(super) struct ConnGuard {
 impl Drop for ConnGuard {
     fn drop(&mut self) {
         let reason = self.state.as_ref().and_then(|state| state.reason.reason());
-        self.gauges.on_close(reason.unwrap_or(self.reason));
+        self.gauges.on_close(self.listener, reason.unwrap_or(self.reason));
         self.changed.notify_one();
     }
 }
@@ -138,7 +119,6 @@ impl Drop for ConnGuard {
 #[derive(Debug)]
 pub(super) struct ConnParts {
     pub(super) peer: SocketAddr,
-    pub(super) local: SocketAddr,
     pub(super) listener: usize,
     pub(super) trusted: bool,
     pub(super) clock: Clock,
@@ -156,7 +136,6 @@ impl ConnState {
         };
         Self {
             peer: parts.peer,
-            local: parts.local,
             listener: parts.listener,
             protocol,
             trusted: parts.trusted,

@@ -58,7 +58,7 @@ where
 {
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
-    let server = Server::new(options, Clock::new());
+    let server = Server::new(options, Clock::new(), 1);
     let (gauges, view) = (server.gauges(), server.drain_view());
     let (trigger, signal) = drain_signal();
     let task = tokio::spawn(server.run(vec![(socket, listener)], handler, signal));

@@ -33,6 +33,8 @@ pub(crate) struct Pool<B: RequestBody> {
 pub(crate) struct Lease<B: RequestBody> {
     pool: Arc<Shared<B>>,
     conn: Option<Arc<Conn<B>>>,
+    /// Whether the connection has served before; tests ask.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests ask"))]
     reused: bool,
 }
 
@@ -141,6 +143,7 @@ impl<B: RequestBody> Lease<B> {
     }
 
     /// Whether the connection has served before.
+    #[cfg(test)]
     #[must_use]
     pub(crate) const fn is_reused(&self) -> bool {
         self.reused

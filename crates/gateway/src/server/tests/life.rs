@@ -369,11 +369,9 @@ async fn accepting_pauses_while_every_place_is_taken() {
 async fn a_handler_learns_where_its_request_came_from() {
     let handler = |_: Request<Incoming>, conn: ConnInfo| async move {
         let facts = format!(
-            "{} {} {} {:?} {} {:?}",
+            "{} {} {} {:?}",
             conn.peer(),
-            conn.local(),
             conn.listener(),
-            conn.protocol(),
             conn.is_trusted(),
             conn.drain().phase,
         );
@@ -384,6 +382,6 @@ async fn a_handler_learns_where_its_request_came_from() {
     let mut socket = running.connect().await;
     socket.write_all(GET).await.unwrap();
     let peer = socket.local_addr().unwrap();
-    let facts = format!("{peer} {} 0 Http1 true Serving", running.address);
+    let facts = format!("{peer} 0 true Serving");
     assert!(read_answer(&mut socket).await.ends_with(&facts));
 }

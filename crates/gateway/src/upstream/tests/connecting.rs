@@ -11,7 +11,8 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::TcpStream;
 
 use super::support::*;
-use crate::upstream::{CheckoutError, Pool, PoolProtocol, PoolSettings, Resolver};
+use crate::upstream::error::CheckoutError;
+use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
 
 const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
 const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));

@@ -9,7 +9,8 @@ use seawall_policy::Cause;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::support::*;
-use crate::upstream::{PoolProtocol, PoolSettings, SendError};
+use crate::upstream::error::SendError;
+use crate::upstream::{PoolProtocol, PoolSettings};
 
 fn http1() -> PoolSettings {
     settings(PoolProtocol::Http1, 4)
@@ -335,7 +336,7 @@ async fn a_body_that_breaks_off_is_an_error_and_frees_the_place() {
             drop(conn);
         });
         let error = response.unwrap().into_body().collect().await.unwrap_err();
-        assert_eq!(crate::upstream::classify(&error), Cause::Closed);
+        assert_eq!(crate::upstream::classify::classify(&error), Cause::Closed);
         pool.until(|stats| stats.open == 0).await;
     })
     .await;

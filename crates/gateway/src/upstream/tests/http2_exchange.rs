@@ -7,7 +7,8 @@ use http_body_util::BodyExt;
 use seawall_policy::Cause;
 
 use super::support::*;
-use crate::upstream::{PoolProtocol, PoolSettings, SendError};
+use crate::upstream::error::SendError;
+use crate::upstream::{PoolProtocol, PoolSettings};
 
 fn h2c(max_connections: usize) -> PoolSettings {
     settings(PoolProtocol::H2c, max_connections)

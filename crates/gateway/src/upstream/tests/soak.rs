@@ -8,7 +8,8 @@ use http_body_util::BodyExt;
 use seawall_policy::{Rng, SplitMix64};
 
 use super::support::*;
-use crate::upstream::{PoolProtocol, PoolSettings, PoolStats};
+use crate::upstream::stats::PoolStats;
+use crate::upstream::{PoolProtocol, PoolSettings};
 
 const CALLERS: u64 = 64;
 const CALLS: usize = 40;

@@ -6,7 +6,9 @@ use seawall::Clock;
 use seawall_policy::Cause;
 
 use super::support::*;
-use crate::upstream::{CheckoutError, Lease, PoolProtocol, PoolStats};
+use crate::upstream::error::CheckoutError;
+use crate::upstream::stats::PoolStats;
+use crate::upstream::{Lease, PoolProtocol};
 
 fn http1(max_connections: usize) -> crate::upstream::PoolSettings {
     settings(PoolProtocol::Http1, max_connections)
