@@ -138,9 +138,7 @@ impl ProblemAnswer {
         };
         exchange.gateway.fields.to_downstream(&mut headers, &answered);
         exchange.status = self.status.as_u16();
-        if exchange.completion == Completion::CallerLeft {
-            exchange.completion = Completion::Refused;
-        }
+        exchange.completion.get_or_insert(Completion::Refused);
         let mut response = Response::new(Body::full(body, exchange));
         *response.status_mut() = self.status;
         *response.headers_mut() = headers;
@@ -274,7 +272,7 @@ pub(crate) fn degraded(
     exchange.gateway.fields.to_downstream(&mut headers, &answered);
     exchange.status = fallback.status.as_u16();
     exchange.degraded = true;
-    exchange.completion = Completion::Fallback;
+    exchange.completion = Some(Completion::Fallback);
     let mut response = Response::new(Body::full(fallback.body.clone(), exchange));
     *response.status_mut() = fallback.status;
     *response.headers_mut() = headers;

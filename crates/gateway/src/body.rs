@@ -74,9 +74,7 @@ impl Body {
     /// HTTP/1.1 alone.
     pub(crate) fn full(bytes: Bytes, mut exchange: Box<Exchange>) -> Self {
         let bytes = if exchange.method == Method::HEAD { Bytes::new() } else { bytes };
-        if exchange.completion == Completion::CallerLeft {
-            exchange.completion = Completion::Complete;
-        }
+        exchange.completion.get_or_insert(Completion::Complete);
         let kind = if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) };
         Self { kind, exchange: Some(exchange) }
     }
@@ -89,7 +87,7 @@ impl Body {
     fn end(&mut self, completion: Completion) {
         self.kind = Kind::Empty;
         if let Some(mut exchange) = self.exchange.take() {
-            exchange.completion = completion;
+            exchange.completion.get_or_insert(completion);
         }
     }
 
@@ -142,15 +140,7 @@ impl HttpBody for Body {
             Poll::Ready(Some(Ok(frame))) => self.count(frame),
             Poll::Ready(Some(Err(BodyError::Upstream(_)))) => self.end(Completion::UpstreamBroke),
             Poll::Ready(Some(Err(BodyError::TimedOut))) => self.end(Completion::Timeout),
-            Poll::Ready(None) => {
-                let completion = match &self.exchange {
-                    Some(exchange) if exchange.completion != Completion::CallerLeft => {
-                        exchange.completion
-                    }
-                    _ => Completion::Complete,
-                };
-                self.end(completion);
-            }
+            Poll::Ready(None) => self.end(Completion::Complete),
             Poll::Pending => {}
         }
         polled
@@ -177,13 +167,7 @@ impl Drop for Body {
     fn drop(&mut self) {
         // The server asks no more once the end is known, for example after a HEAD.
         if self.is_end_stream() {
-            let completion = match &self.exchange {
-                Some(exchange) if exchange.completion != Completion::CallerLeft => {
-                    exchange.completion
-                }
-                _ => Completion::Complete,
-            };
-            self.end(completion);
+            self.end(Completion::Complete);
         }
     }
 }

@@ -51,7 +51,8 @@ pub(crate) struct Exchange {
     pub(crate) bytes_out: u64,
     /// Bytes that an upgraded connection carried to the upstream.
     pub(crate) tunnelled_in: u64,
-    pub(crate) completion: Completion,
+    /// How it ended, once that is known; else its caller left.
+    pub(crate) completion: Option<Completion>,
 }
 
 impl Exchange {
@@ -86,7 +87,7 @@ impl Exchange {
             degraded: false,
             bytes_out: 0,
             tunnelled_in: 0,
-            completion: Completion::CallerLeft,
+            completion: None,
         })
     }
 
@@ -155,7 +156,7 @@ impl Exchange {
                 route.total.or(own).unwrap_or_default()
             }),
             remaining_budget: self.deadline.map(|deadline| ended.until(deadline)),
-            completion: self.completion,
+            completion: self.completion.unwrap_or(Completion::CallerLeft),
             degraded: self.degraded,
             bytes_in: self.upload.as_ref().map_or(self.tunnelled_in, |upload| upload.seen()),
             bytes_out: self.bytes_out,

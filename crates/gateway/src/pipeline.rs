@@ -385,7 +385,7 @@ fn flowing(
 ) -> Response<Body> {
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if switches && downstream.is_none() {
-        exchange.completion = Completion::UpstreamBroke;
+        exchange.completion = Some(Completion::UpstreamBroke);
         let detail = "the upstream switched protocols without being asked";
         let code = "unasked-upgrade";
         let problem = ProblemAnswer {
@@ -434,16 +434,16 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 
 /// A call that gave no answer of the upstream.
 fn broken(route: &Route, mut exchange: Box<Exchange>, done: &Done) -> Response<Body> {
-    exchange.completion = completion_of(done);
+    exchange.completion = Some(completion_of(done));
     let upload = exchange.upload.as_ref().and_then(|upload| upload.broken());
     match upload {
         Some(UploadError::TooLarge) => {
             exchange.refusal = Some(metrics::Refusal::BodyTooLarge);
-            exchange.completion = Completion::Refused;
+            exchange.completion = Some(Completion::Refused);
             too_large().answer(exchange)
         }
         Some(UploadError::Stalled) => {
-            exchange.completion = Completion::Timeout;
+            exchange.completion = Some(Completion::Timeout);
             let detail = "the request body stalled";
             let status = StatusCode::REQUEST_TIMEOUT;
             ProblemAnswer::downstream(status, "upload-stalled", detail).answer(exchange)

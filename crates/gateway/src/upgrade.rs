@@ -27,10 +27,10 @@ pub(crate) fn spawn(
     tokio::spawn(async move {
         let closing = exchange.connection.clone();
         let moved = Moved::default();
-        exchange.completion = tokio::select! {
+        exchange.completion = Some(tokio::select! {
             completion = carry(downstream, upstream, idle, &moved) => completion,
             () = closing.closing() => Completion::Drained,
-        };
+        });
         exchange.tunnelled_in = moved.up.load(Relaxed);
         exchange.bytes_out += moved.down.load(Relaxed);
         drop(slot);

@@ -2,6 +2,15 @@
 //! that each test plays itself. Every wait is for an event and bounded; nothing sleeps.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test binary; panics are verdicts")]
 
+mod abandoned;
+mod bulkheads;
+mod continues;
+mod deadlines;
+mod fallbacks;
 mod fields;
+mod limits;
+mod retries;
+mod signals;
 mod streaming;
 mod support;
+mod upgrades;

@@ -16,8 +16,8 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 
 pub(crate) use caller::{Answer, Caller, RawCaller, get, post};
-pub(crate) use gateway::{Gateway, Setup};
-pub(crate) use upstream::{Arrivals, Call, RawConn, RawUpstream, Upstream, answer};
+pub(crate) use gateway::{Gateway, Metrics, Setup};
+pub(crate) use upstream::{Arrival, Arrivals, Call, RawConn, RawUpstream, Upstream, answer};
 
 /// A body of either side.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;

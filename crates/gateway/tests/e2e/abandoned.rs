@@ -1,0 +1,170 @@
+//! Work whose caller left, or no longer waits.
+
+use std::time::Duration;
+
+use seawall::Clock;
+
+use crate::support::*;
+
+/// Opens a request and leaves once the upstream has it.
+async fn abandon(gateway: &Gateway, upstream: &mut Upstream, from: Protocol) -> Call {
+    let mut caller = gateway.caller(from).await;
+    let open = tokio::spawn(async move { caller.try_open(get("/")).await });
+    let call = upstream.next().await;
+    open.abort();
+    assert!(within(open).await.is_err());
+    let line = gateway.line().await;
+    assert_eq!(line["completion_reason"], "caller_left");
+    assert_eq!(line["stop_reason"], "caller_left");
+    assert_eq!(line["status"], serde_json::Value::Null);
+    assert_eq!(line["attempts"], 1);
+    assert!(line["endpoint"].is_string());
+    assert!(line["execution_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(line["response_flags"], "DC");
+    call
+}
+
+fn in_flight(metrics: &Metrics) -> u64 {
+    metrics.count("seawall_bulkhead_in_flight", &[])
+}
+
+#[tokio::test]
+async fn over_http_1_the_call_runs_on_and_is_recorded_at_its_real_end() {
+    for from in BOTH {
+        let mut upstream = Upstream::start(Protocol::Http1).await;
+        let gateway = Setup::new(upstream.address).start().await;
+        let call = abandon(&gateway, &mut upstream, from).await;
+        let metrics = gateway.metrics().await;
+        assert_eq!(in_flight(&metrics), 1, "the slot stays with the call");
+        assert_eq!(metrics.count("seawall_outcomes_total", &[]), 0);
+        call.answer(answer(200, "for nobody"));
+        let metrics = gateway.until(|metrics| in_flight(metrics) == 0).await;
+        assert_eq!(metrics.count("seawall_outcomes_total", &[("class", "success")]), 1);
+        assert_eq!(metrics.count("seawall_stop_reasons_total", &[("reason", "caller_left")]), 1);
+        assert_eq!(metrics.count("seawall_requests_total", &[("code_class", "none")]), 1);
+        // Its connection serves again.
+        let mut caller = gateway.caller(from).await;
+        let open = tokio::spawn(async move { caller.send(get("/")).await });
+        let call = upstream.next().await;
+        assert_eq!(call.connection, 0);
+        call.answer(answer(200, ""));
+        within(open).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn over_http_2_the_call_is_reset_at_once() {
+    let clock = Clock::new();
+    for from in BOTH {
+        let mut upstream = Upstream::start(Protocol::H2c).await;
+        let gateway = Setup::new(upstream.address).speaks(Protocol::H2c).start().await;
+        let began = clock.now();
+        let mut call = abandon(&gateway, &mut upstream, from).await;
+        call.left().await;
+        let took = clock.now().since(began);
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        let metrics = gateway.metrics().await;
+        assert_eq!(metrics.count("seawall_causes_total", &[("cause", "caller_left")]), 1);
+        assert_eq!(metrics.count("seawall_abandoned_total", &[("upstream", "up")]), 1);
+        gateway.until(|metrics| in_flight(metrics) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_incomplete_is_cut() {
+    for (from, to) in PAIRS {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address).speaks(to).start().await;
+        let mut caller = gateway.caller(from).await;
+        let (up, body) = streamed();
+        let open = tokio::spawn(async move { caller.try_open(post("/", body)).await });
+        up.data("half").await;
+        let mut call = upstream.next().await;
+        let frame = within(http_body_util::BodyExt::frame(call.request.body_mut())).await;
+        assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "half");
+        open.abort();
+        let _ = within(open).await;
+        let broken = within(http_body_util::BodyExt::frame(call.request.body_mut())).await;
+        assert!(broken.unwrap().is_err(), "{from:?} {to:?}");
+        assert_eq!(gateway.line().await["completion_reason"], "caller_left");
+        drop(up);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_timed_out_with_half_an_upload_is_cut_and_not_sent_again_in_part() {
+    for to in BOTH {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address)
+            .speaks(to)
+            .upstream("timeouts: {attempt: 100ms, total: 5s, connect: 100ms, checkout: 100ms}")
+            .upstream("retry: {backoff: {base: 50ms, jitter: none}}")
+            .start()
+            .await;
+        let mut caller = gateway.caller(Protocol::Http1).await;
+        let (up, body) = streamed();
+        let mut request = post("/", body);
+        request.headers_mut().insert("idempotency-key", "k".parse().unwrap());
+        let open = tokio::spawn(async move { caller.send(request).await });
+        up.data("first ").await;
+        let (mut cut, _reply) = upstream.next().await.split();
+        let mut frame = within(http_body_util::BodyExt::frame(&mut cut)).await;
+        assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "first ");
+        frame = within(http_body_util::BodyExt::frame(&mut cut)).await;
+        assert!(frame.unwrap().is_err(), "{to:?}");
+        let again = upstream.next().await;
+        up.data("second").await;
+        drop(up);
+        let (arrival, reply) = again.read().await;
+        assert_eq!(arrival.body, "first second");
+        reply.answer(answer(200, ""));
+        assert_eq!(within(open).await.unwrap().header("seawall-attempts"), Some("2"));
+        let metrics = gateway.metrics().await;
+        assert_eq!(metrics.count("seawall_causes_total", &[("cause", "attempt_timeout")]), 1);
+        assert_eq!(metrics.count("seawall_causes_total", &[("cause", "status")]), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_timed_out_over_http_1_holds_its_slot_until_its_real_end() {
+    let mut upstream = Upstream::start(Protocol::Http1).await;
+    let gateway = Setup::new(upstream.address)
+        .upstream("timeouts: {attempt: 2s, total: 5s}, retry: off, breaker: off")
+        .upstream("bulkhead: {limit: 1, wait: 1ms}")
+        .route("path_prefix: /, total: 100ms")
+        .start()
+        .await;
+    let answered = tokio::spawn({
+        let mut caller = gateway.caller(Protocol::Http1).await;
+        async move { caller.send(get("/")).await }
+    });
+    let call = upstream.next().await;
+    assert_eq!(within(answered).await.unwrap().status, 504);
+    let metrics = gateway.metrics().await;
+    assert_eq!(in_flight(&metrics), 1);
+    let refused = gateway.get("/").await;
+    assert_eq!(refused.header("seawall-problem"), Some("overloaded"));
+    call.answer(answer(200, ""));
+    gateway.until(|metrics| in_flight(metrics) == 0).await;
+    assert!(!upstream.has_another());
+}
+
+#[tokio::test]
+async fn finish_and_cancel_can_be_chosen() {
+    let mut upstream = Upstream::start(Protocol::H2c).await;
+    let gateway = Setup::new(upstream.address)
+        .speaks(Protocol::H2c)
+        .upstream("on_abandon: finish")
+        .start()
+        .await;
+    let call = abandon(&gateway, &mut upstream, Protocol::Http1).await;
+    call.answer(answer(200, ""));
+    let success =
+        |metrics: &Metrics| metrics.count("seawall_outcomes_total", &[("class", "success")]);
+    gateway.until(|metrics| success(metrics) == 1 && in_flight(metrics) == 0).await;
+
+    let mut upstream = Upstream::start(Protocol::Http1).await;
+    let gateway = Setup::new(upstream.address).upstream("on_abandon: cancel").start().await;
+    let mut call = abandon(&gateway, &mut upstream, Protocol::Http1).await;
+    call.left().await;
+}

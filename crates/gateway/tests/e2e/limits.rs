@@ -1,0 +1,131 @@
+//! Bounds on bodies: how large, how slow, how long.
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::BodyExt as _;
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_body_larger_than_its_route_allows_is_told_413() {
+    for (from, to) in PAIRS {
+        let (upstream, arrivals) = Upstream::scripted(to, |_, _| answer(200, "")).await;
+        let gateway = Setup::new(upstream).speaks(to).route("max_body: 10B").start().await;
+        assert_eq!(gateway.send_over(from, post("/", full(pattern(10)))).await.status, 200);
+        gateway.line().await;
+        let announced = gateway.send_over(from, post("/", full(pattern(11)))).await;
+        assert_eq!(announced.status, 413);
+        assert_eq!(announced.header("seawall-problem"), Some("body-too-large"));
+        let line = gateway.line().await;
+        assert_eq!((&line["attempts"], &line["response_flags"]), (&0.into(), &"BL".into()));
+        assert_eq!(arrivals.lock().unwrap().len(), 1, "nothing was sent");
+    }
+}
+
+#[tokio::test]
+async fn one_that_does_not_say_is_counted_while_it_flows() {
+    for (from, to) in PAIRS {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address).speaks(to).route("max_body: 10B").start().await;
+        let mut caller = gateway.caller(from).await;
+        let (up, body) = streamed();
+        let open = tokio::spawn(async move { (caller.send(post("/", body)).await, caller) });
+        up.data(pattern(10)).await;
+        let (mut request, _reply) = upstream.next().await.split();
+        assert_eq!(within(request.frame()).await.unwrap().unwrap().into_data().unwrap().len(), 10);
+        up.data("x").await;
+        let (answered, _caller) = within(open).await.unwrap();
+        assert_eq!(answered.status, 413, "{from:?} {to:?}");
+        assert_eq!(answered.header("seawall-problem"), Some("body-too-large"));
+        assert_eq!(answered.header("seawall-retry"), None);
+        assert!(within(request.frame()).await.unwrap().is_err(), "the upstream sees no whole body");
+        let line = gateway.line().await;
+        assert_eq!(line["completion_reason"], "refused");
+        let metrics = gateway.metrics().await;
+        assert_eq!(metrics.count("seawall_refused_total", &[("reason", "body_too_large")]), 1);
+        assert_eq!(metrics.count("seawall_causes_total", &[("cause", "upload_failed")]), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_stalls_is_told_408() {
+    for (from, to) in PAIRS {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address)
+            .speaks(to)
+            .upstream("timeouts: {idle: 80ms}")
+            .start()
+            .await;
+        let mut caller = gateway.caller(from).await;
+        let (up, body) = streamed();
+        let open = tokio::spawn(async move { (caller.send(post("/", body)).await, caller) });
+        up.data("half").await;
+        let (mut request, _reply) = upstream.next().await.split();
+        let _ = within(request.frame()).await.unwrap().unwrap();
+        let (answered, _caller) = within(open).await.unwrap();
+        assert_eq!(
+            (answered.status, answered.header("seawall-problem")),
+            (408, Some("upload-stalled"))
+        );
+        assert!(within(request.frame()).await.unwrap().is_err(), "{from:?} {to:?}");
+        assert_eq!(gateway.line().await["completion_reason"], "timeout");
+        drop(up);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_stalls_is_broken_off_by_the_idle_limit() {
+    for (from, to) in PAIRS {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address)
+            .speaks(to)
+            .upstream("timeouts: {idle: 80ms}")
+            .start()
+            .await;
+        let mut caller = gateway.caller(from).await;
+        let open = tokio::spawn(async move { (caller.open(get("/")).await, caller) });
+        let (down, body) = streamed();
+        upstream.next().await.answer(Response::new(body));
+        let (response, _caller) = within(open).await.unwrap();
+        down.data("half").await;
+        let mut body = response.into_body();
+        assert_eq!(within(body.frame()).await.unwrap().unwrap().into_data().unwrap(), "half");
+        assert!(within(body.frame()).await.unwrap().is_err(), "{from:?} {to:?}");
+        down.closed().await;
+        assert_eq!(gateway.line().await["completion_reason"], "timeout");
+        gateway.until(|metrics| metrics.count("seawall_bulkhead_in_flight", &[]) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_never_ends_is_broken_off_by_the_total_for_bodies() {
+    for to in BOTH {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address)
+            .speaks(to)
+            .upstream("timeouts: {body: 100ms}")
+            .start()
+            .await;
+        let mut caller = gateway.caller(Protocol::Http1).await;
+        let open = tokio::spawn(async move { (caller.open(get("/")).await, caller) });
+        let (down, body) = streamed();
+        upstream.next().await.answer(Response::new(body));
+        let (response, _caller) = within(open).await.unwrap();
+        let sending =
+            tokio::spawn(
+                async move { while down.try_data(Bytes::from_static(&[1; 65_536])).await {} },
+            );
+        let mut body = response.into_body();
+        let broken = within(async {
+            loop {
+                match body.frame().await {
+                    Some(Ok(_)) => {}
+                    end => return end,
+                }
+            }
+        });
+        assert!(broken.await.unwrap().is_err());
+        within(sending).await.unwrap();
+        assert_eq!(gateway.line().await["completion_reason"], "timeout");
+    }
+}
