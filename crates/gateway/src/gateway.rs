@@ -230,10 +230,12 @@ fn pool_settings(upstream: &config::Upstream) -> PoolSettings {
         Protocol::H2c => PoolProtocol::H2c,
     };
     let BulkheadOptions { limit, .. } = upstream.bulkhead;
+    let settings = PoolSettings::new(protocol, upstream.max_connections);
     PoolSettings {
         connect_timeout: upstream.timeouts.connect,
         max_waiting: limit as usize,
-        ..PoolSettings::new(protocol, upstream.max_connections)
+        settle: settings.settle.min(upstream.timeouts.idle),
+        ..settings
     }
 }
 

@@ -24,8 +24,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use seawall_policy::{ConfigError, Rng};
@@ -194,6 +194,10 @@ impl Fields {
 
     /// Turns the fields of an answer into those that go to the caller.
     pub(crate) fn to_downstream(&self, fields: &mut HeaderMap, answered: &Answered<'_>) {
+        // Of the two the coding is what was read; the length would cut the body off for the caller.
+        if fields.contains_key(TRANSFER_ENCODING) {
+            fields.remove(CONTENT_LENGTH);
+        }
         let upgrade = if answered.switches { fields.remove(UPGRADE) } else { None };
         connection::remove(fields, |name| self.is_own(name));
         fields.remove(PROXY_AUTHENTICATE);

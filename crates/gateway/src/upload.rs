@@ -10,7 +10,7 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,6 +53,8 @@ struct State {
     broken: Option<UploadError>,
     /// Counts readers; only the latest reads on.
     reader: u32,
+    /// Whom to tell that another reads now.
+    waiting: Option<Waker>,
     /// Since when the upstream could read on and did not.
     unread_since: Option<Timestamp>,
 }
@@ -101,6 +103,7 @@ impl Upload {
             outgrown: false,
             broken: None,
             reader: 0,
+            waiting: None,
             unread_since: None,
         };
         Some(Arc::new(Self { state: Mutex::new(state), call, clock, limits, hint }))
@@ -112,6 +115,9 @@ impl Upload {
     pub(crate) fn read(self: &Arc<Self>) -> RequestBody {
         let mut state = self.state.lock();
         state.reader += 1;
+        if let Some(superseded) = state.waiting.take() {
+            superseded.wake();
+        }
         if state.outgrown {
             state.break_off(UploadError::Superseded);
         }
@@ -232,6 +238,12 @@ impl State {
         self.kept.push(Kept::Data(kept));
     }
 
+    fn wait(&mut self, waker: &Waker) {
+        if !self.waiting.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.waiting = Some(waker.clone());
+        }
+    }
+
     fn end(&mut self, upload: &Upload) {
         self.incoming = None;
         self.unread_since = None;
@@ -294,6 +306,7 @@ impl Reader {
             }
             Poll::Ready(other) => Poll::Ready(other),
             Poll::Pending => {
+                state.wait(cx.waker());
                 let limit = upload.limits.idle;
                 let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(limit)));
                 match idle.as_mut().poll(cx) {

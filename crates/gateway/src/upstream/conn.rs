@@ -189,18 +189,22 @@ impl<B: RequestBody> Conn<B> {
         }
     }
 
-    /// Waits until hyper is through with the exchange whose response has ended, which may take as
-    /// long as its upload, and gives the connection back.
+    /// Waits until hyper is through with the exchange whose response has ended, and gives the
+    /// connection back. An upload may outlast its response, but not for ever: a peer that neither
+    /// reads nor closes would keep the connection's place.
     async fn settle(self: Arc<Self>) {
         let Line::Http1 { sender, .. } = &self.line else { return };
         let Some(mut taken) = sender.lock().take() else { return };
-        let ready = taken.ready().await.is_ok();
+        let Some(limit) = self.pool.upgrade().map(|pool| pool.settings.settle) else { return };
+        let ready = tokio::time::timeout(limit, taken.ready()).await;
         *sender.lock() = Some(taken);
-        if let Some(pool) = self.pool.upgrade() {
-            if ready {
-                pool.give_back(self);
-            } else {
-                pool.close(&self, Fate::Lost);
+        let Some(pool) = self.pool.upgrade() else { return };
+        match ready {
+            Ok(Ok(())) => pool.give_back(self),
+            Ok(Err(_)) => pool.close(&self, Fate::Lost),
+            Err(_) => {
+                pool.close(&self, Fate::Abandoned);
+                self.abort();
             }
         }
     }

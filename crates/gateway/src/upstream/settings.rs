@@ -28,6 +28,9 @@ pub(crate) struct PoolSettings {
     /// Idle HTTP/1.1 connections older than this are closed, not reused. Default 4 s, below the
     /// 5 s at which common servers close.
     pub reuse_idle: Duration,
+    /// How long an upload may outlast its answer on HTTP/1.1 before the connection is closed.
+    /// Default 10 s.
+    pub settle: Duration,
     /// Most streams of ours on one HTTP/2 connection; the peer's own limit if that is lower.
     /// 1 or more. Default 256.
     pub h2_streams: usize,
@@ -54,6 +57,7 @@ impl PoolSettings {
             max_waiting: MAX_WAITING,
             connect_timeout: CONNECT_TIMEOUT,
             reuse_idle: REUSE_IDLE,
+            settle: SETTLE,
             h2_streams: H2_STREAMS,
             h2_idle: H2_IDLE,
             h2_ping_interval: H2_PING_INTERVAL,
@@ -89,6 +93,8 @@ const MAX_WAITING: usize = 1_024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Source: seawall-design, pool.
 const REUSE_IDLE: Duration = Duration::from_secs(4);
+/// Source: own choice: as long as a caller's connection is given for a head.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Source: seawall-design, limits: as many as our own listener grants.
 const H2_STREAMS: usize = 256;
 /// Source: own choice: the idle time after which a burst's connections are given back.

@@ -24,6 +24,27 @@ async fn abandon(gateway: &Gateway, upstream: &mut Upstream, from: Protocol) -> 
     call
 }
 
+#[tokio::test]
+async fn a_caller_that_leaves_in_the_middle_of_an_answer_ends_it() {
+    for (from, to) in PAIRS {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address).speaks(to).start().await;
+        let mut caller = gateway.caller(from).await;
+        let open = tokio::spawn(async move { (caller.open(get("/")).await, caller) });
+        let (down, body) = streamed();
+        upstream.next().await.answer(http::Response::new(body));
+        let (response, caller) = within(open).await.unwrap();
+        down.data("half").await;
+        gateway.until(|metrics| in_flight(metrics) == 1).await;
+        drop((response, caller));
+        down.closed().await;
+        let line = gateway.line().await;
+        assert_eq!(line["completion_reason"], "caller_left", "{from:?} {to:?}");
+        assert_eq!((&line["status"], &line["stop_reason"]), (&200.into(), &"answered".into()));
+        gateway.until(|metrics| in_flight(metrics) == 0).await;
+    }
+}
+
 fn in_flight(metrics: &Metrics) -> u64 {
     metrics.count("seawall_bulkhead_in_flight", &[])
 }
@@ -62,7 +83,7 @@ async fn over_http_2_the_call_is_reset_at_once() {
         let mut call = abandon(&gateway, &mut upstream, from).await;
         call.left().await;
         let took = clock.now().since(began);
-        assert!(took < Duration::from_millis(500), "{took:?}");
+        assert!(took < Duration::from_secs(2), "{took:?}");
         let metrics = gateway.metrics().await;
         assert_eq!(metrics.count("seawall_causes_total", &[("cause", "caller_left")]), 1);
         assert_eq!(metrics.count("seawall_abandoned_total", &[("upstream", "up")]), 1);

@@ -17,7 +17,7 @@ async fn a_full_bulkhead_refuses_after_its_wait_and_never_says_stop() {
     let began = clock.now();
     let refused = gateway.get("/").await;
     let took = clock.now().since(began);
-    assert!((50..500).contains(&took.as_millis()), "{took:?}");
+    assert!((50..2000).contains(&took.as_millis()), "{took:?}");
     assert_eq!(refused.status, 503);
     assert_eq!(refused.header("seawall-problem"), Some("overloaded"));
     assert_eq!(refused.header("seawall-retry"), None);

@@ -74,15 +74,17 @@ async fn the_504_leaves_before_the_callers_time_is_over() {
         let gateway = Setup::new(upstream.address).speaks(protocol).start().await;
         let mut caller = gateway.caller(Protocol::Http1).await;
         let began = clock.now();
-        let open = tokio::spawn(async move { caller.send(stating("/", "200")).await });
+        let open = tokio::spawn(async move { caller.send(stating("/", "1000")).await });
         let mut call = upstream.next().await;
         let answered = within(open).await.unwrap();
         let took = clock.now().since(began);
-        assert!(took < Duration::from_millis(200), "{took:?}");
+        // Five milliseconds are kept back; a busy machine gets a little more.
+        assert!(took < Duration::from_millis(1100), "{took:?}");
+        let line = gateway.line().await;
+        assert!(line["remaining_budget_ms"].as_f64().unwrap() < 5.0);
         assert_eq!(answered.status, 504);
         assert_eq!(answered.header("seawall-problem"), Some("deadline-passed"));
         assert_eq!(answered.header("seawall-attempts"), Some("1"));
-        let line = gateway.line().await;
         assert_eq!(line["cause"], "deadline_cut");
         assert_eq!(line["completion_reason"], "timeout");
         let problem: serde_json::Value = serde_json::from_slice(&answered.body).unwrap();

@@ -33,7 +33,7 @@ async fn a_get_and_a_keyed_post_are_retried_and_a_plain_post_is_not() {
         assert_eq!(line["attempts"], attempts);
         let stop = if attempts == 2 { "answered" } else { "not_retryable" };
         assert_eq!(line["stop_reason"], stop);
-        let arrivals = arrivals.lock().unwrap();
+        let arrivals = arrivals.lock().unwrap().clone();
         assert_eq!(arrivals.len(), attempts);
         let keys: Vec<_> = arrivals.iter().map(|it| it.header("idempotency-key")).collect();
         assert!(keys.iter().all(|key| *key == keys[0]), "passed byte for byte");
@@ -242,6 +242,56 @@ async fn a_retry_that_is_refused_here_returns_the_first_answer_with_its_body() {
     assert_eq!((&line["stop_reason"], &line["status"]), (&"bulkhead_full".into(), &503.into()));
     held.answer(answer(200, ""));
     assert_eq!(within(other).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_retry_that_finds_no_connection_returns_the_first_answer_too() {
+    let mut upstream = Upstream::start(Protocol::Http1).await;
+    let gateway = Setup::new(upstream.address)
+        .upstream("max_connections: 1, timeouts: {checkout: 30ms}")
+        .upstream("retry: {backoff: {base: 200ms, jitter: none}}")
+        .start()
+        .await;
+    let mut caller = gateway.caller(Protocol::Http1).await;
+    let open = tokio::spawn(async move { caller.send(get("/first")).await });
+    upstream.next().await.answer(answer(503, "the first answer"));
+    gateway.until(|metrics| metrics.count("seawall_bulkhead_in_flight", &[]) == 0).await;
+    let mut other = gateway.caller(Protocol::Http1).await;
+    let other = tokio::spawn(async move { other.send(get("/other")).await });
+    let held = upstream.next().await;
+    assert_eq!(held.connection, 0);
+    let answered = within(open).await.unwrap();
+    assert_eq!((answered.status, answered.text().as_str()), (503, "the first answer"));
+    assert_eq!(answered.header("seawall-attempts"), Some("1"));
+    assert_eq!(gateway.line().await["stop_reason"], "checkout_timeout");
+    held.answer(answer(200, ""));
+    assert_eq!(within(other).await.unwrap().status, 200);
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.count("seawall_retries_total", &[]), 0);
+}
+
+#[tokio::test]
+async fn a_retry_takes_over_an_upload_that_was_answered_before_its_end() {
+    for (from, to) in PAIRS {
+        let mut upstream = Upstream::start(to).await;
+        let gateway = Setup::new(upstream.address).speaks(to).start().await;
+        let mut caller = gateway.caller(from).await;
+        let (up, body) = streamed();
+        let open = tokio::spawn(async move { caller.send(keyed(post("/", body))).await });
+        up.data("first ").await;
+        let (mut request, reply) = upstream.next().await.split();
+        let _ = within(http_body_util::BodyExt::frame(&mut request)).await.unwrap().unwrap();
+        reply.answer(answer(503, "not now"));
+        let again = upstream.next().await;
+        up.data("second").await;
+        drop(up);
+        let (arrival, reply) = again.read().await;
+        assert_eq!(arrival.body, "first second", "{from:?} {to:?}");
+        reply.answer(answer(200, ""));
+        assert_eq!(within(open).await.unwrap().status, 200);
+        let cut = within(http_body_util::BodyExt::frame(&mut request)).await;
+        assert!(cut.is_none_or(|frame| frame.is_err()), "the first one ends");
+    }
 }
 
 #[tokio::test]
