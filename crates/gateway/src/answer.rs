@@ -69,6 +69,15 @@ impl ProblemAnswer {
         Self::downstream(refusal.status(), code, detail)
     }
 
+    /// A body larger than its route allows.
+    pub(crate) const fn too_large() -> Self {
+        Self::downstream(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body-too-large",
+            "the request body is larger than its route allows",
+        )
+    }
+
     /// A request that came when the drain had no time left for it.
     pub(crate) fn draining() -> Self {
         Self {

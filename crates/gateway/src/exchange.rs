@@ -189,10 +189,8 @@ impl Exchange {
     /// caller counts when it does.
     fn count_last(&self, route: usize) {
         let index = self.gateway.config.routes[route].upstream;
-        let whole = self.upload.as_ref().is_none_or(|upload| upload.is_complete());
-        let runs_on =
-            self.left_meanwhile() && whole && self.gateway.upstreams[index].finishes_abandoned();
-        let Some(cause) = self.cause().filter(|_| self.progress.attempts() > 0 && !runs_on) else {
+        let runs_on = self.left_meanwhile() && self.progress.last_runs_on();
+        let Some(cause) = self.cause().filter(|_| !runs_on) else {
             return;
         };
         if self.progress.count_last() {

@@ -88,7 +88,8 @@ impl Outbound {
         self.count(kind);
         let request = self.request(&context, now);
         context.mark_sent();
-        self.progress.send(now, context.number(), context.endpoint());
+        let _unended = Unended { outbound: &self, place };
+        self.progress.send(now, place, context.number(), context.endpoint());
         match self.send(lease, request).await {
             Ok(response) => self.answered(place, response),
             Err((cause, is_handed_back)) => {
@@ -184,6 +185,23 @@ impl Outbound {
     }
 }
 
+/// An attempt that was sent. If it runs on without its caller and is then given up, its own time
+/// was over.
+struct Unended<'a> {
+    outbound: &'a Outbound,
+    place: u32,
+}
+
+impl Drop for Unended<'_> {
+    fn drop(&mut self) {
+        let Self { outbound, place } = self;
+        if outbound.progress.runs_on(*place) && outbound.progress.count(*place) {
+            let cause = Cause::AttemptTimeout;
+            outbound.metrics.outcome(outbound.upstream, cause.class(), cause);
+        }
+    }
+}
+
 /// Which of a call's attempts it is, for the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -246,6 +264,7 @@ pub(crate) struct Abandon<'a> {
     /// It runs on, if its upload is complete.
     pub(crate) finish: bool,
     pub(crate) upload: Option<&'a Upload>,
+    pub(crate) progress: &'a Progress,
 }
 
 impl<F> OnAbandon<F> for Abandon<'_>
@@ -255,6 +274,7 @@ where
 {
     fn abandon(&self, call: seawall::InFlight<F>) {
         if self.finish && self.upload.is_none_or(Upload::is_complete) {
+            self.progress.run_on();
             seawall::Finish.abandon(call);
         } else {
             seawall::Cancel.abandon(call);

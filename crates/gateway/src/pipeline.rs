@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! head in ─▶ authority, framing ─▶ route ─▶ fields, stated deadline ─▶ Stack::drive ─▶ answer
-//!               400 405 417 431     400 404        508 504                  │
+//!   503         400 405 417 431     400 404        508                      │
 //!                                                           per attempt: checkout ─▶ send
 //! ```
 //!
@@ -12,29 +12,25 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{CONTENT_TYPE, HOST};
+use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use seawall::{Answer as _, CallShared, Called, SlotGuard};
-use seawall_policy::{Call, Done, Safety, StopReason, Timestamp, parse_remaining};
+use seawall::CallShared;
+use seawall_policy::{Call, Safety, Timestamp, parse_remaining};
 
-use crate::access_log::Completion;
-use crate::answer::{
-    ProblemAnswer, completion_of, degraded, fallback_of, jitter_retry_after, refusal_of,
-};
+use crate::answer::ProblemAnswer;
 use crate::authority::Authority;
 use crate::body::Body;
+use crate::conclude::conclude;
 use crate::config::{Protocol, Route};
 use crate::exchange::Exchange;
 use crate::gateway::{Gateway, Upstream};
-use crate::headers::{Answered, Inbound, Stated, check_framing, upgrade_of};
-use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders, Stage};
-use crate::outbound::{Abandon, Attempted, Kind, Outbound, Reply};
+use crate::headers::{Inbound, Stated, check_framing, upgrade_of};
+use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders};
+use crate::outbound::{Abandon, Kind, Outbound};
 use crate::refusal::Refusal;
 use crate::server::ConnInfo;
-use crate::upgrade;
-use crate::upload::{Upload, UploadError, UploadLimits};
-use crate::upstream::UpstreamBody;
+use crate::upload::{Upload, UploadLimits};
 
 /// Answers one request.
 pub(crate) async fn handle_request(
@@ -85,8 +81,11 @@ pub(crate) async fn handle_request(
         protocol: upstream.config.protocol,
         progress: Arc::clone(&exchange.progress),
     });
-    let abandon =
-        Abandon { finish: upstream.finishes_abandoned(), upload: outbound.upload.as_deref() };
+    let abandon = Abandon {
+        finish: upstream.finishes_abandoned(),
+        upload: outbound.upload.as_deref(),
+        progress: &outbound.progress,
+    };
     let mut last = 0;
     let called = upstream
         .stack
@@ -235,17 +234,9 @@ fn check_announced(route: &Route, headers: &HeaderMap) -> Result<(), ProblemAnsw
     let announced = headers.get(http::header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     match (route.max_body, announced) {
-        (Some(max), Some(length)) if length > max => Err(too_large()),
+        (Some(max), Some(length)) if length > max => Err(ProblemAnswer::too_large()),
         _ => Ok(()),
     }
-}
-
-const fn too_large() -> ProblemAnswer {
-    ProblemAnswer::downstream(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "body-too-large",
-        "the request body is larger than its route allows",
-    )
 }
 
 /// Whether the request carries one non-empty `Idempotency-Key`, which is passed byte for byte.
@@ -283,171 +274,4 @@ fn upgradable(parts: &mut http::request::Parts) -> Request<()> {
     let mut request = Request::new(());
     std::mem::swap(request.extensions_mut(), &mut parts.extensions);
     request
-}
-
-/// Makes the answer of a finished call.
-fn conclude(
-    gateway: &Gateway,
-    route: &Route,
-    upstream: &Upstream,
-    mut exchange: Box<Exchange>,
-    called: Called<Attempted>,
-    downstream: Option<hyper::upgrade::OnUpgrade>,
-) -> Response<Body> {
-    let Called { value, done, slot, granted, queued, ended } = called;
-    exchange.done = Some(done);
-    exchange.granted = granted;
-    exchange.queued = queued;
-    exchange.head = Some(ended);
-    exchange.refusal = refusal_of(&done);
-    count(gateway, route, &exchange, &done);
-    if let Some(fallback) = fallback_of(route, &done) {
-        read_aside(value, slot);
-        return degraded(fallback, &done, exchange);
-    }
-    match value.map(|value| value.reply) {
-        Some(Reply::Flowing(response)) => {
-            flowing(gateway, route, upstream, exchange, response, slot, &done, downstream)
-        }
-        Some(Reply::Kept(response)) => {
-            let (mut parts, body) = response.into_parts();
-            finish_fields(gateway, route, &exchange, &mut parts, &done);
-            exchange.status = parts.status.as_u16();
-            Response::from_parts(parts, Body::full(body, exchange))
-        }
-        Some(Reply::None) | None => broken(route, exchange, &done),
-    }
-}
-
-/// Reads an answer that a fallback stands in for to its end, so that its connection can be used
-/// again. It holds its slot meanwhile.
-fn read_aside(value: Option<Attempted>, slot: Option<SlotGuard>) {
-    if let Some(answer) = value.filter(|value| matches!(value.reply, Reply::Flowing(_))) {
-        tokio::spawn(async move {
-            answer.run_on().await;
-            drop(slot);
-        });
-    }
-}
-
-fn count(gateway: &Gateway, route: &Route, exchange: &Exchange, done: &Done) {
-    let metrics = &gateway.metrics;
-    let Some(index) = exchange.route else { return };
-    metrics.bulkhead_wait(route.upstream, exchange.queued);
-    metrics.stage(Some(index), Stage::Queue, exchange.queued);
-    if let (Some(granted), Some(head)) = (exchange.granted, exchange.head) {
-        metrics.stage(Some(index), Stage::UpstreamHead, head.since(granted));
-    }
-    if done.stop == StopReason::Deadline && done.attempts == 0 {
-        metrics.deadline_before_send(index);
-    }
-    if done.stop == StopReason::Deadline
-        && let (Some(deadline), Some(head)) = (exchange.deadline, exchange.head)
-    {
-        gateway.record_lateness(head.since(deadline));
-    }
-}
-
-/// The fields of an upstream's answer, as they go to the caller.
-fn finish_fields(
-    gateway: &Gateway,
-    route: &Route,
-    exchange: &Exchange,
-    parts: &mut http::response::Parts,
-    done: &Done,
-) {
-    if !route.retry_after_verbatim {
-        jitter_retry_after(&mut parts.headers, &done.outcome);
-    }
-    let answered = Answered {
-        version: Some(parts.version),
-        switches: parts.status == StatusCode::SWITCHING_PROTOCOLS,
-        attempts: done.attempts,
-        stop: route.owns_retries && done.stop.says_stop(&done.outcome),
-        request_id: &exchange.request_id(),
-    };
-    gateway.fields.to_downstream(&mut parts.headers, &answered);
-    parts.version = Version::HTTP_11;
-    parts.extensions = http::Extensions::new();
-}
-
-/// Passes an answer on while it flows; a stream without an end moves out of the bulkhead.
-#[expect(clippy::too_many_arguments, reason = "one call site, each of another kind")]
-fn flowing(
-    gateway: &Gateway,
-    route: &Route,
-    upstream: &Upstream,
-    mut exchange: Box<Exchange>,
-    mut response: Response<UpstreamBody>,
-    mut slot: Option<SlotGuard>,
-    done: &Done,
-    downstream: Option<hyper::upgrade::OnUpgrade>,
-) -> Response<Body> {
-    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if switches && downstream.is_none() {
-        exchange.completion = Some(Completion::UpstreamBroke);
-        let detail = "the upstream switched protocols without being asked";
-        let code = "unasked-upgrade";
-        let problem = ProblemAnswer {
-            source: "upstream",
-            maybe_sent: true,
-            attempts: done.attempts,
-            ..ProblemAnswer::downstream(StatusCode::BAD_GATEWAY, code, detail)
-        };
-        return problem.answer(exchange);
-    }
-    if switches || is_event_stream(response.headers()) {
-        let moved = slot.as_mut().map_or(Ok(()), SlotGuard::to_stream);
-        if moved.is_err() {
-            exchange.refusal = Some(metrics::Refusal::StreamsFull);
-            let detail = "as many streams as allowed are open";
-            let problem = ProblemAnswer {
-                source: "internal",
-                maybe_sent: true,
-                retry_after: Some(1),
-                attempts: done.attempts,
-                ..ProblemAnswer::downstream(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail)
-            };
-            return problem.answer(exchange);
-        }
-        response.body_mut().leave_pool();
-    }
-    let onward = switches.then(|| hyper::upgrade::on(&mut response));
-    let (mut parts, body) = response.into_parts();
-    finish_fields(gateway, route, &exchange, &mut parts, done);
-    exchange.status = parts.status.as_u16();
-    if let (Some(downstream), Some(onward)) = (downstream, onward) {
-        upgrade::spawn(downstream, onward, slot, exchange, upstream.config.timeouts.idle);
-        return Response::from_parts(parts, Body::empty());
-    }
-    let timeouts = &upstream.config.timeouts;
-    let body = Body::upstream(body, slot, timeouts.idle, timeouts.body, exchange);
-    Response::from_parts(parts, body)
-}
-
-/// Server-sent events flow for as long as the caller listens.
-fn is_event_stream(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return false };
-    let kind = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
-}
-
-/// A call that gave no answer of the upstream.
-fn broken(route: &Route, mut exchange: Box<Exchange>, done: &Done) -> Response<Body> {
-    exchange.completion = Some(completion_of(done));
-    let upload = exchange.upload.as_ref().and_then(|upload| upload.broken());
-    match upload {
-        Some(UploadError::TooLarge) => {
-            exchange.refusal = Some(metrics::Refusal::BodyTooLarge);
-            exchange.completion = Some(Completion::Refused);
-            too_large().answer(exchange)
-        }
-        Some(UploadError::Stalled) => {
-            exchange.completion = Some(Completion::Timeout);
-            let detail = "the request body stalled";
-            let status = StatusCode::REQUEST_TIMEOUT;
-            ProblemAnswer::downstream(status, "upload-stalled", detail).answer(exchange)
-        }
-        _ => ProblemAnswer::of_call(done, route.owns_retries).answer(exchange),
-    }
 }

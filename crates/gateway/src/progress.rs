@@ -21,8 +21,12 @@ pub(crate) struct Progress {
     waited: AtomicU64,
     /// Attempts begun, redispatches among them.
     begun: AtomicU32,
-    /// A bit for each whose outcome was counted. The sixty-fourth and later ones share the last; a
-    /// call makes at most 20.
+    /// A bit for each that was sent. The sixty-fourth and later ones share the last; a call makes
+    /// at most 20.
+    left: AtomicU64,
+    /// The same for those that run on without their caller.
+    runs_on: AtomicU64,
+    /// The same for those whose outcome was counted.
     counted: AtomicU64,
 }
 
@@ -32,8 +36,9 @@ impl Progress {
         self.begun.fetch_add(1, Relaxed)
     }
 
-    /// Notes that an attempt's first byte leaves.
-    pub(crate) fn send(&self, now: Timestamp, attempt: u32, endpoint: usize) {
+    /// Notes that the first byte of the attempt at `place` leaves.
+    pub(crate) fn send(&self, now: Timestamp, place: u32, attempt: u32, endpoint: usize) {
+        self.left.fetch_or(bit(place), Relaxed);
         let _ = self.sent.compare_exchange(0, now.as_nanos(), Relaxed, Relaxed);
         self.attempts.store(attempt, Relaxed);
         self.endpoint.store(endpoint + 1, Relaxed);
@@ -47,14 +52,31 @@ impl Progress {
 
     /// Whether the outcome of the attempt at `place` is still to be counted; only once.
     pub(crate) fn count(&self, place: u32) -> bool {
-        let bit = 1 << place.min(63);
-        self.counted.fetch_or(bit, Relaxed) & bit == 0
+        self.counted.fetch_or(bit(place), Relaxed) & bit(place) == 0
     }
 
-    /// As [`Progress::count`], of the attempt that began last.
+    /// Notes that the attempt that began last runs on without its caller, and says itself how it
+    /// ends.
+    pub(crate) fn run_on(&self) {
+        if let Some(last) = self.begun.load(Relaxed).checked_sub(1) {
+            self.runs_on.fetch_or(bit(last), Relaxed);
+        }
+    }
+
+    /// Whether the attempt at `place` does so.
+    pub(crate) fn runs_on(&self, place: u32) -> bool {
+        self.runs_on.load(Relaxed) & bit(place) != 0
+    }
+
+    /// Whether the attempt that began last does so.
+    pub(crate) fn last_runs_on(&self) -> bool {
+        self.begun.load(Relaxed).checked_sub(1).is_some_and(|last| self.runs_on(last))
+    }
+
+    /// As [`Progress::count`], of the attempt that began last, if it was sent.
     pub(crate) fn count_last(&self) -> bool {
         let begun = self.begun.load(Relaxed);
-        begun > 0 && self.count(begun - 1)
+        begun > 0 && self.left.load(Relaxed) & bit(begun - 1) != 0 && self.count(begun - 1)
     }
 
     /// Attempts sent.
@@ -81,17 +103,23 @@ impl Progress {
     }
 }
 
+fn bit(place: u32) -> u64 {
+    1 << place.min(63)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_is_counted_once_and_only_of_attempts_that_began() {
+    fn an_outcome_is_counted_once_and_the_lasts_only_if_it_was_sent() {
         let progress = Progress::default();
         assert!(!progress.count_last(), "none has begun");
         assert_eq!((progress.begin(), progress.begin()), (0, 1));
+        assert!(!progress.count_last(), "the second was not sent");
+        progress.send(Timestamp::from_millis(1), 1, 2, 0);
         assert!(progress.count_last());
-        assert!(!progress.count(1));
+        assert!(!progress.count(1) && !progress.count_last());
         assert!(progress.count(0));
         assert!(!progress.count(0));
     }
@@ -100,8 +128,8 @@ mod tests {
     fn the_first_byte_is_the_first_attempts_and_the_endpoint_the_lasts() {
         let progress = Progress::default();
         assert_eq!((progress.sent(), progress.endpoint(), progress.attempts()), (None, None, 0));
-        progress.send(Timestamp::from_millis(5), 1, 0);
-        progress.send(Timestamp::from_millis(9), 2, 3);
+        progress.send(Timestamp::from_millis(5), 0, 1, 0);
+        progress.send(Timestamp::from_millis(9), 1, 2, 3);
         assert_eq!(progress.sent(), Some(Timestamp::from_millis(5)));
         assert_eq!((progress.endpoint(), progress.attempts()), (Some(3), 2));
     }

@@ -14,6 +14,7 @@ mod malformed;
 mod observed;
 mod retries;
 mod signals;
+mod soak;
 mod streaming;
 mod support;
 mod upgrades;

@@ -64,10 +64,26 @@ impl Call {
         within(self.reply.closed()).await;
     }
 
+    /// Answers, if the gateway still waits.
+    pub(crate) fn try_answer(self, response: Response<Body>) -> Request<Incoming> {
+        let _ = self.reply.send(response);
+        self.request
+    }
+
+    /// Says nothing until the gateway no longer waits.
+    pub(crate) async fn ignore(mut self) {
+        self.left().await;
+    }
+
     /// Reads the request to its end.
     pub(crate) async fn read(self) -> (Arrival, Reply) {
+        self.try_read().await.expect("the request is whole")
+    }
+
+    /// As [`Call::read`], unless it breaks off.
+    pub(crate) async fn try_read(self) -> hyper::Result<(Arrival, Reply)> {
         let (parts, body) = self.request.into_parts();
-        let collected = within(body.collect()).await.expect("the request is whole");
+        let collected = within(body.collect()).await?;
         let arrival = Arrival {
             method: parts.method.to_string(),
             path: parts.uri.path_and_query().unwrap().to_string(),
@@ -76,7 +92,7 @@ impl Call {
             body: collected.to_bytes(),
             connection: self.connection,
         };
-        (arrival, Reply(self.reply))
+        Ok((arrival, Reply(self.reply)))
     }
 }
 
@@ -87,6 +103,11 @@ pub(crate) struct Reply(oneshot::Sender<Response<Body>>);
 impl Reply {
     pub(crate) fn answer(self, response: Response<Body>) {
         assert!(self.0.send(response).is_ok(), "the gateway still waits");
+    }
+
+    /// Answers, if the gateway still waits.
+    pub(crate) fn try_answer(self, response: Response<Body>) {
+        let _ = self.0.send(response);
     }
 }
 
@@ -128,6 +149,11 @@ impl Upstream {
     pub(crate) fn next(&mut self) -> impl Future<Output = Call> {
         let next = within(self.calls.recv());
         async move { next.await.expect("the upstream runs") }
+    }
+
+    /// The next request, however long it takes; nothing once the upstream is gone.
+    pub(crate) async fn poll_next(&mut self) -> Option<Call> {
+        self.calls.recv().await
     }
 
     /// Whether a request came that was not taken yet.
