@@ -45,6 +45,8 @@ pub use upstream::{
 };
 pub use verdict::{ActFigures, Bar, SideFigures, Verdict};
 
+use crate::terminal::wants_colour;
+
 use screen::{Screen, Second};
 
 /// Runs the demo against `seawall`, a path to this program, and shows it on standard output: in
@@ -55,7 +57,7 @@ use screen::{Screen, Second};
 pub fn demo(seawall: PathBuf) -> anyhow::Result<Verdict> {
     let stdout = io::stdout();
     let live = stdout.is_terminal();
-    let colour = live && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = wants_colour(&stdout);
     let screen = Screen::new(stdout, Plan::STANDARD, live, colour);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -55,7 +55,8 @@ impl Outcome {
             self.storm.amplification()
         );
         stage.tell(format!("{name}: storm"), storm);
-        let recovered = self.recovered.map_or("never".into(), |after| format!("{after:.1?}"));
+        let recovered =
+            self.recovered.map_or("never".into(), |after| format!("{:.1} s", after.as_secs_f64()));
         let after = format!(
             "99 % success {recovered} after it, then {:.3} attempts per call",
             self.calm.amplification()

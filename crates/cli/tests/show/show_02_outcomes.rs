@@ -25,7 +25,8 @@ fn decisions_against_a_request_are_final_and_unknown_ends_are_for_safe_requests_
             .await;
         let client = gateway.client(Protocol::Http1);
         let sent = async |method: &str, path: &str, keyed: bool| {
-            let fields: &[_] = if keyed { &[("idempotency-key", "k, \"1\"")] } else { &[] };
+            let key = key_of(path);
+            let fields: &[_] = if keyed { &[("idempotency-key", key.as_str())] } else { &[] };
             let body = if method == "GET" { "" } else { "{\"side\":\"buy\"}" };
             let answer = client.send(request(method, path, body, fields), PATIENCE).await.unwrap();
             (answer.status.as_u16(), upstream.journal().of_path(path))
@@ -35,7 +36,7 @@ fn decisions_against_a_request_are_final_and_unknown_ends_are_for_safe_requests_
             let (answered, seen) = sent("GET", &format!("/final/{status}"), false).await;
             assert_eq!((answered, seen.len()), (status, 1), "GET {status}");
         }
-        stage.tell("GET answered 4xx, 500, 501, 505", format!("1 attempt each ({FINAL:?})"));
+        stage.tell("GET answered 4xx, 500, 501, 505", "1 attempt each");
 
         for (path, status) in [
             ("/post/hang", 504),
@@ -61,7 +62,7 @@ fn decisions_against_a_request_are_final_and_unknown_ends_are_for_safe_requests_
             let (answered, seen) = sent("POST", path, true).await;
             assert_eq!(answered, 201, "POST {path}");
             assert_eq!(seen.len(), 2, "POST {path}");
-            assert!(seen.iter().all(|arrival| arrival.key.as_deref() == Some("k, \"1\"")));
+            assert!(seen.iter().all(|arrival| arrival.key == Some(key_of(path))));
             assert_eq!(seen[0].body, seen[1].body);
             assert_eq!(seen[0].body.unwrap().len, 14);
             let effects = seen.iter().filter(|arrival| arrival.executed).count();
@@ -72,6 +73,11 @@ fn decisions_against_a_request_are_final_and_unknown_ends_are_for_safe_requests_
             "2 attempts, equal key and bytes, 1 effect each",
         );
     });
+}
+
+/// A key that a parser would be tempted to take apart.
+fn key_of(path: &str) -> String {
+    format!("{path}, \"1\"; a=b")
 }
 
 const FINAL: [u16; 12] = [400, 401, 403, 404, 405, 409, 410, 413, 422, 500, 501, 505];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_cli::demo::{Arrival, Behaviour, Client, Protocol, get};
 
-use crate::harness::{PATIENCE, Stage, show, upstream_of};
+use crate::harness::{PATIENCE, Stage, ms, show, upstream_of};
 
 /// When the second attempt has to come, if at all.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,8 @@ fn retry_after_is_never_undercut_never_immediate_and_never_waited_for_in_vain() 
             let gap = seen.get(1).map(|second| second.at.since(seen[0].at));
             judge(name, *expected, gap, took, &answer);
             let told = gap.map_or_else(
-                || format!("1 attempt; 503 after {took:.0?}, Retry-After {}", answer.1),
-                |gap| format!("second attempt after {gap:.0?}"),
+                || format!("1 attempt; 503 after {}, Retry-After {}", ms(took), answer.1),
+                |gap| format!("second attempt after {}", ms(gap)),
             );
             stage.tell(name.clone(), told);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seawall_cli::demo::{Behaviour, Protocol, Upstream, get};
 
-use self::Fate::{Refused, RefusedOrLast, Unambiguous};
+use self::Fate::{Refused, RefusedAlone, RefusedOrLast, Unambiguous};
 use crate::harness::{Gateway, PATIENCE, Stage, show, upstream_of};
 use crate::raw::{
     CONTINUATION, END_HEADERS, END_STREAM, H2_GET, HEADERS, PING, RST_STREAM, Raw, SETTINGS,
@@ -17,6 +17,9 @@ use crate::raw::{
 enum Fate {
     /// 4xx or 501 and the end of the connection; nothing reaches the upstream.
     Refused,
+    /// 4xx, and nothing reaches the upstream. Where its length is beyond doubt the connection may
+    /// go on, and the second request is one in its own right.
+    RefusedAlone,
     /// As refused; or passed on with one meaning, and the connection ended after it.
     RefusedOrLast,
     /// As refused; or passed on with one meaning.
@@ -105,12 +108,19 @@ const TABLE: &[(&str, &str, &[&str], &str, Fate)] = &[
         "5;\nhello\r\n0\r\n\r\n",
         RefusedOrLast,
     ),
-    ("no Host", GET, &[], "", Refused),
-    ("two Hosts", GET, &[HOST, "Host: y"], "", Refused),
-    ("a Host that is none", GET, &["Host: x/y@z"], "", Refused),
+    ("no Host", GET, &[], "", RefusedAlone),
+    (
+        "no Host, its body a request",
+        POST,
+        &["Content-Length: 38"],
+        "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n ",
+        RefusedAlone,
+    ),
+    ("two Hosts", GET, &[HOST, "Host: y"], "", RefusedAlone),
+    ("a Host that is none", GET, &["Host: x/y@z"], "", RefusedAlone),
     ("no version", "GET /a", &[HOST], "", Refused),
     ("a version to come", "GET /a HTTP/7.3", &[HOST], "", Refused),
-    ("CONNECT", "CONNECT x:443 HTTP/1.1", &["Host: x:443"], "", Unambiguous),
+    ("CONNECT", "CONNECT x:443 HTTP/1.1", &["Host: x:443"], "", RefusedAlone),
 ];
 
 const GET: &str = "GET /a HTTP/1.1";
@@ -160,6 +170,7 @@ async fn one(
     let refused = status.is_none_or(|status| (400..500).contains(&status) || status == 501);
     let fits = match fate {
         Refused => refused && came.closed && passed == 0 && second == 0,
+        RefusedAlone => refused && passed == 0 && second <= 1,
         RefusedOrLast => came.closed && passed <= 1 && second == 0,
         // The second is a request in its own right where the first ended where it says.
         Unambiguous => passed <= 1 && second <= 1 && (second == 0 || status.is_some()),

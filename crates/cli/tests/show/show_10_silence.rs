@@ -15,6 +15,8 @@ const EARLY: Duration = Duration::from_millis(100);
 const FIRST_BYTE: Duration = Duration::from_millis(600);
 const HEAD: Duration = Duration::from_millis(900);
 const IDLE: Duration = Duration::from_millis(1200);
+/// What a peer of HTTP/2 is given to take notice of GOAWAY before its connection is cut.
+const NOTICE: Duration = Duration::from_secs(5);
 const LISTENER: &str = "timeouts: {first_byte: 600ms, head: 900ms, idle: 1200ms}";
 const UPSTREAM: &str = "breaker: off, retry: off, timeouts: {connect: 400ms, checkout: 300ms, \
      attempt: 800ms, total: 2s, idle: 1s}";
@@ -32,7 +34,7 @@ fn a_silent_caller_is_ended_by_the_timer_of_its_step() {
             ("half a head", b"GET / HTTP/1.1\r\nHost: x\r\n", HEAD),
             ("half a body", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx", BODY_IDLE),
             ("a request, then nothing", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", IDLE),
-            ("a preface, then no SETTINGS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", IDLE),
+            ("a preface, then no SETTINGS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", IDLE + NOTICE),
         ];
         for (name, bytes, timer) in silent {
             let mut raw = Raw::connect(stage.clock, gateway.process.address()).await;
@@ -69,9 +71,9 @@ async fn idle_h2(stage: &Stage, gateway: &Gateway) {
     let came = raw.rest(PATIENCE).await;
     stage.tell(
         "HTTP/2 without a stream",
-        format!("ended after {} (timer {})", ms(came.after), ms(IDLE)),
+        format!("ended after {} (timer {})", ms(came.after), ms(IDLE + NOTICE)),
     );
-    assert!(came.closed && came.after <= IDLE + SLACK, "{came:?}");
+    assert!(came.closed && came.after <= IDLE + NOTICE + SLACK, "{came:?}");
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn a_silent_upstream_is_answered_for_by_the_timer_of_its_step() {
             let (took, answer) = ask(stage, &gateway).await;
             let status = answer.unwrap().status;
             stage.tell(name, format!("{status} after {} (timer {})", ms(took), ms(timer)));
-            assert!(status == 502 || status == 504, "{name}: {status}");
+            assert!(matches!(status.as_u16(), 502..=504), "{name}: {status}");
             assert!(took >= EARLY && took <= timer + SLACK, "{name}: {took:?}");
         }
         silent_resolver(stage, connect).await;
@@ -120,7 +122,7 @@ async fn silent_resolver(stage: &Stage, timer: Duration) {
     let (took, answer) = ask(stage, &gateway).await;
     let status = answer.unwrap().status;
     stage.tell(name, format!("{status} after {} (timer {})", ms(took), ms(timer)));
-    assert!(status == 502 || status == 504, "{status}");
+    assert!(matches!(status.as_u16(), 502..=504), "{status}");
     assert!(took >= EARLY && took <= timer + SLACK, "{took:?}");
 }
 

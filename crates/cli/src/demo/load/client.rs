@@ -71,6 +71,7 @@ pub struct Client {
     connecting: tokio::sync::Mutex<()>,
     turn: AtomicU64,
     connects: AtomicU64,
+    moved: AtomicU64,
 }
 
 impl Client {
@@ -88,6 +89,7 @@ impl Client {
             connecting: tokio::sync::Mutex::default(),
             turn: AtomicU64::new(0),
             connects: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
         })
     }
 
@@ -97,9 +99,16 @@ impl Client {
         self.connects.load(Ordering::Relaxed)
     }
 
+    /// Requests that a closing connection did not take, and that went out on another one.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
     /// Sends once and reads the whole answer, for at most `patience`; then leaves, which the peer
-    /// sees at once. A request that a closing connection hands back unsent goes out on another
-    /// one, as with any client; nothing that may have been sent is ever sent again.
+    /// sees at once. A request that a closing connection did not take goes out on another one, as
+    /// with any client: one handed back unsent, and on HTTP/2 one that GOAWAY says was not
+    /// processed (RFC 9113, 6.8). Nothing that may have been processed is ever sent again.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -135,8 +144,9 @@ impl Client {
                     self.idle.lock().push_back(connection);
                     return Ok(answer);
                 }
-                Err(error) => request = handed_back(error)?,
+                Err(mut error) => request = error.take_message().ok_or(Failure::Broken)?,
             }
+            self.moved.fetch_add(1, Ordering::Relaxed);
         }
         Err(Failure::Broken)
     }
@@ -149,10 +159,12 @@ impl Client {
             if connection.sender.ready().await.is_err() {
                 continue;
             }
-            match connection.sender.try_send_request(request).await {
+            match connection.sender.try_send_request(request.clone()).await {
                 Ok(response) => return read(response).await,
-                Err(error) => request = handed_back(error)?,
+                Err(error) if was_not_taken(&error) => {}
+                Err(_) => return Err(Failure::Broken),
             }
+            self.moved.fetch_add(1, Ordering::Relaxed);
         }
         Err(Failure::Broken)
     }
@@ -261,10 +273,11 @@ async fn read(response: Response<Incoming>) -> Result<Answer, Failure> {
     Ok(Answer { status: head.status, fields: head.headers, body })
 }
 
-fn handed_back(
-    mut error: TrySendError<Request<Full<Bytes>>>,
-) -> Result<Request<Full<Bytes>>, Failure> {
-    error.take_message().ok_or(Failure::Broken)
+/// Whether nothing of it was processed: it came back, or a GOAWAY leaves it out.
+fn was_not_taken(error: &TrySendError<Request<Full<Bytes>>>) -> bool {
+    let cause = std::error::Error::source(error.error());
+    let h2 = cause.and_then(|cause| cause.downcast_ref::<h2::Error>());
+    error.message().is_some() || h2.is_some_and(|h2| h2.is_go_away() && h2.is_remote())
 }
 
 /// Connections an HTTP/2 client spreads its streams over.
