@@ -131,10 +131,11 @@ async fn an_attempt_that_timed_out_with_half_an_upload_is_cut_and_not_sent_again
         let (mut cut, _reply) = upstream.next().await.split();
         let mut frame = within(http_body_util::BodyExt::frame(&mut cut)).await;
         assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "first ");
-        frame = within(http_body_util::BodyExt::frame(&mut cut)).await;
-        assert!(frame.unwrap().is_err(), "{to:?}");
+        gateway.until(|metrics| metrics.count("seawall_abandoned_total", &[]) == 1).await;
         // More than is kept, during the wait: nobody may take it from the second attempt.
         up.data(pattern(100_000)).await;
+        frame = within(http_body_util::BodyExt::frame(&mut cut)).await;
+        assert!(frame.unwrap().is_err(), "{to:?}");
         drop(up);
         let (arrival, reply) = upstream.next().await.read().await;
         assert!(arrival.body[..6] == *b"first " && arrival.body[6..] == pattern(100_000));
