@@ -128,7 +128,7 @@ fn every_problem_code_is_explained() {
     let operations = page("docs/operations.md");
     let explained: Vec<_> = quoted(section(&operations, "Problem codes")).collect();
     let mut seen = 0;
-    for file in ["answer", "pipeline"] {
+    for file in ["answer", "conclude", "pipeline"] {
         let code = page(&format!("crates/gateway/src/{file}.rs"));
         for word in code.split('"').skip(1).step_by(2) {
             let is_code = word.contains('-')

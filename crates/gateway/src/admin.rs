@@ -36,7 +36,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use seawall::Clock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -60,7 +59,6 @@ pub(crate) struct Admin {
 struct Desk {
     backend: Arc<dyn AdminBackend>,
     diagnostics: Diagnostics,
-    clock: Clock,
 }
 
 /// The two ends of a connection.
@@ -92,10 +90,9 @@ impl Admin {
         self,
         backend: Arc<dyn AdminBackend>,
         diagnostics: Diagnostics,
-        clock: Clock,
         stop: impl Future<Output = ()>,
     ) {
-        let desk = Desk { backend, diagnostics, clock };
+        let desk = Desk { backend, diagnostics };
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);

@@ -165,7 +165,7 @@ async fn serve(
     let backend = Backend::new(&gateway, &server, options.max_connections);
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let admin_address = admin.address();
-    let serving = admin.serve(backend.clone(), diagnostics.clone(), clock, async move {
+    let serving = admin.serve(backend.clone(), diagnostics.clone(), async move {
         // The sender's end is the signal.
         let _ = admin_stopped.await;
     });

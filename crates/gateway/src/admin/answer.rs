@@ -363,7 +363,7 @@ mod tests {
         let backend = Arc::new(Backend::new());
         let clock = Clock::new();
         let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
-        let desk = Desk { backend: backend.clone(), diagnostics, clock };
+        let desk = Desk { backend: backend.clone(), diagnostics };
         for (peer, may) in [
             ("127.0.0.1:5", true),
             ("[::1]:5", true),

@@ -4,7 +4,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::lines::tests::Page;
 use crate::metrics::Format;
 
 #[derive(Debug)]
@@ -68,8 +67,6 @@ impl AdminBackend for Backend {
 struct Served {
     address: SocketAddr,
     backend: Arc<Backend>,
-    page: Page,
-    diagnostics: Diagnostics,
     stop: oneshot::Sender<()>,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -78,14 +75,13 @@ async fn serve() -> Served {
     let admin = Admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = admin.address();
     let backend = Arc::new(Backend::new());
-    let (clock, page) = (Clock::new(), Page::default());
-    let diagnostics = Diagnostics::to(page.clone(), false, clock).unwrap();
+    let diagnostics = Diagnostics::to(io::sink(), false, seawall::Clock::new()).unwrap();
     let (stop, stopped) = oneshot::channel();
-    let serving = admin.serve(backend.clone(), diagnostics.clone(), clock, async {
+    let serving = admin.serve(backend.clone(), diagnostics, async {
         let _ = stopped.await;
     });
     let ended = tokio::spawn(serving);
-    Served { address, backend, page, diagnostics, stop, ended }
+    Served { address, backend, stop, ended }
 }
 
 /// Sends bytes as they are; the answer to its end.
