@@ -101,7 +101,7 @@ impl<W: Write> Screen<W> {
             lines.push(self.paint.bold(&format!("  {name}")));
             let good = history.iter().map(|sides| {
                 let good = sides[side].good;
-                self.cell(good, rate, if good * 100 >= rate * 97 { GREEN } else { RED })
+                self.cell(good, rate, if good * 100 >= rate * 95 { GREEN } else { RED })
             });
             lines.push(self.row("good answers/s", good.collect(), now.good));
             let attempts = history.iter().map(|sides| {

@@ -44,8 +44,8 @@ fn a_hang_is_seen_though_every_caller_leaves_before_the_timeout() {
             ),
         );
         assert!(openings >= 1.0, "still closed");
-        // Two gaps of the schedule for the way there and back.
-        assert!(sent <= allowed + 2, "{sent} > {allowed}");
+        // 20 ms of the schedule for the way there and back, and for a busy machine.
+        assert!(sent <= allowed + usize::try_from(rate).unwrap() / 50, "{sent} > {allowed}");
         assert!(sent >= 20, "{sent}");
         assert!(peak <= 150, "{peak}");
     });
