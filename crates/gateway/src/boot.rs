@@ -202,6 +202,8 @@ async fn serve(
 
 fn server_options(gateway: &Gateway, file_limit: u64) -> ServerOptions {
     let limits = &gateway.config.limits;
+    let idle = gateway.config.upstreams.iter().map(|upstream| upstream.timeouts.idle).max();
+    let unset = ServerOptions::default();
     ServerOptions {
         max_connections: limits
             .max_connections
@@ -209,12 +211,13 @@ fn server_options(gateway: &Gateway, file_limit: u64) -> ServerOptions {
         head_bytes: limits.head_bytes,
         head_fields: limits.head_fields,
         h2_streams: limits.h2_streams,
+        // A caller may take nothing for as long as the most patient upstream may give nothing.
+        write_stall: idle.unwrap_or(unset.write_stall),
         drain: DrainPhases {
             accept: gateway.config.drain.accept,
             in_flight: gateway.config.drain.in_flight,
             close: gateway.config.drain.close,
         },
-        ..ServerOptions::default()
     }
 }
 
