@@ -8,9 +8,10 @@
 //!   file's *on*, an empty file or none lifts only what that file has said; [`Change::On`] through
 //!   the handle lifts what every voice has said for its scope, and for all scopes if it says
 //!   [`Scope::All`].
-//! - **What it changes.** Attempts decided from then on: calls end after their attempt in flight
-//!   with the stop reason *retries off*. First attempts, redispatches of unsent requests and
-//!   retries that already wait are not touched.
+//! - **What it changes.** Retries that are not due yet: a call ends with the stop reason *retries
+//!   off* after its attempt in flight, or, if it backs off, when its retry is due, which gets its
+//!   payment back. First attempts, redispatches of unsent requests and retries that are due and
+//!   wait for a slot alone are not touched.
 //! - **The record.** Every change, every end of an *off* by time, and every line of the file that
 //!   cannot be read gives exactly one [`AuditLine`]. Ends by time are noticed by
 //!   [`KillSwitch::watch`] or [`KillSwitch::watch_file`], or else at the next use; the retries
