@@ -59,6 +59,8 @@ pub struct Dependency {
     /// bulkhead's limit, each holds a slot of it; without one by [`MOST_HELD`].
     held: BTreeMap<HeldCall, Slot>,
     next_held: u64,
+    /// Calls that run on without their caller, and with their permit.
+    orphans: usize,
     retries_off_until: Timestamp,
     counters: Counters,
     /// The latest breaker transitions not yet collected, oldest dropped at [`MOST_TRANSITIONS`].
@@ -93,6 +95,7 @@ impl Dependency {
             scout: ScoutPass::new(),
             held: BTreeMap::new(),
             next_held: 0,
+            orphans: 0,
             retries_off_until: Timestamp::ZERO,
             counters: Counters::default(),
             transitions: VecDeque::new(),
@@ -156,6 +159,7 @@ impl Dependency {
     /// Frees the slot: the call has really ended. A permit that was never sent gives back
     /// everything, its payment too.
     pub fn release(&mut self, now: Timestamp, params: &StackParams, mut permit: Permit) {
+        self.orphans -= usize::from(permit.orphaned);
         self.settle_unrecorded(now, params, &mut permit);
         self.free(now, params, permit.slot);
     }
@@ -239,10 +243,17 @@ impl Dependency {
         self.budget.as_ref().map(Budget::balance_millitokens)
     }
 
-    /// Calls that go on without their caller.
+    /// Calls that were given up and hold their slot.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
+    }
+
+    /// Calls that nobody waits for and that may still be executed: those that run on, and those
+    /// that are [`held`](Self::held).
+    #[must_use]
+    pub fn abandoned(&self) -> usize {
+        self.orphans + self.held.len()
     }
 
     /// An endpoint, seen from a lane. `None` if either does not exist.

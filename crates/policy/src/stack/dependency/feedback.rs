@@ -56,6 +56,16 @@ impl Dependency {
         }
     }
 
+    /// The caller left, or no longer waits, and the attempt runs on with its permit, to be recorded
+    /// at its real end. Counted once; in flight until the permit comes back. One that was never
+    /// sent is no call yet: release it.
+    pub fn orphan(&mut self, permit: &mut Permit) {
+        if !core::mem::replace(&mut permit.orphaned, true) {
+            self.orphans += 1;
+            self.counters.abandoned += 1;
+        }
+    }
+
     /// The caller left, or no longer waits, and the call may still be executed: its slot stays
     /// taken until it really ends ([`Dependency::end_held`]) or until its age reaches
     /// max(3 × p99, 2 × its age now), at most twice the attempt timeout. What it took so far is
@@ -76,7 +86,8 @@ impl Dependency {
         if !permit.is_recorded() {
             self.record(now, params, &mut permit, &Outcome::of(Cause::CallerLeft), rng);
         }
-        self.counters.abandoned += 1;
+        self.orphan(&mut permit);
+        self.orphans -= 1;
         let age = now.since(permit.granted);
         let mut patience = known.saturating_mul(3).max(age.saturating_mul(2));
         if let Some(timeout) = params.attempt_timeout {

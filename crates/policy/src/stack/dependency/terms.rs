@@ -35,6 +35,8 @@ pub struct Permit {
     /// Taken when the outcome is recorded.
     pub(super) breaker: Option<BreakerPermit>,
     pub(super) recorded: bool,
+    /// Its caller left, and it runs on.
+    pub(super) orphaned: bool,
     pub(super) granted: Timestamp,
     pub(super) slow_at: Timestamp,
     paid: bool,
@@ -52,6 +54,7 @@ impl Permit {
             slot,
             breaker: Some(breaker),
             recorded: false,
+            orphaned: false,
             granted: now,
             slow_at: slow_at(now, params),
             paid: false,
@@ -179,7 +182,8 @@ pub struct Counters {
     pub breaker_rejections: u64,
     /// Refusals by a full bulkhead, at once or after the wait.
     pub bulkhead_rejections: u64,
-    /// Calls that lost their caller after sending.
+    /// Attempts that nobody waited for any longer after they were sent: their caller had left, the
+    /// call's deadline had passed, or their own time was up.
     pub abandoned: u64,
 }
 

@@ -199,10 +199,45 @@ fn a_call_that_runs_on_is_recorded_at_its_real_end() {
     }
     sim.run_until(119);
     assert!(sim.dependency.pop_transition().is_none());
+    assert_eq!((sim.dependency.abandoned(), sim.dependency.held()), (1, 0), "two have ended");
     sim.run_until(120);
     assert!(sim.dependency.pop_transition().is_some());
     let view = sim.dependency.endpoint_view(sim.now, &sim.params, 0, 0).unwrap();
     assert_eq!(view.in_flight, 0);
+    assert_eq!((sim.dependency.abandoned(), sim.dependency.counters().abandoned), (0, 3));
+}
+
+#[test]
+fn a_call_that_runs_on_counts_as_abandoned_once_and_until_its_slot_is_free() {
+    let config = StackConfig { attempt_timeout: Some(millis(100)), ..retrying(1) };
+    let params = StackParams::new(&config).unwrap();
+    let mut dependency = Dependency::new(1, 1);
+    let mut rng = SplitMix64::new(1);
+    let mut admit = |dependency: &mut Dependency| {
+        let admitted = dependency.admit(at(0), &params, 0, at(0), |_| false, &mut rng);
+        let Admitted::Permit(mut permit) = admitted else { panic!("admitted") };
+        permit.mark_sent();
+        permit
+    };
+    let counts =
+        |dependency: &Dependency| (dependency.abandoned(), dependency.counters().abandoned);
+    let mut permits = [(); 3].map(|()| admit(&mut dependency));
+    for permit in &mut permits {
+        dependency.orphan(permit);
+        dependency.orphan(permit);
+    }
+    assert_eq!((counts(&dependency), dependency.held()), ((3, 3), 0));
+    let [ends, hangs, mut handed_back] = permits;
+    dependency.release(at(50), &params, ends);
+    assert_eq!(counts(&dependency), (2, 3));
+    let mut other = SplitMix64::new(2);
+    handed_back.mark_unsent();
+    assert_eq!(dependency.abandon(at(60), &params, handed_back, &mut other), None);
+    assert_eq!(counts(&dependency), (1, 3));
+    let held = dependency.abandon(at(100), &params, hangs, &mut other);
+    assert_eq!((counts(&dependency), dependency.held()), ((1, 3), 1));
+    dependency.handle_timeout(held.unwrap().until(), &params);
+    assert_eq!(counts(&dependency), (0, 3));
 }
 
 #[test]

@@ -235,7 +235,7 @@ proptest! {
         let dependency = &sim.dependency;
         prop_assert_eq!(dependency.bulkhead().in_flight(), 0);
         prop_assert_eq!(dependency.bulkhead().waiting(), 0);
-        prop_assert_eq!(dependency.held(), 0);
+        prop_assert_eq!((dependency.held(), dependency.abandoned()), (0, 0));
         for endpoint in 0..2 {
             let view = dependency.endpoint_view(sim.now, &sim.params, endpoint, 0).unwrap();
             prop_assert_eq!(view.in_flight, 0);

@@ -384,9 +384,12 @@ impl Sim {
         let mut operation = running.operation.take().unwrap();
         if running.flight.is_none() {
             operation.caller_left(self.now, &mut self.dependency, &self.params);
-        } else if !running.spec.finishes
-            && let Some(flight) = running.flight.take()
-        {
+        } else if running.spec.finishes {
+            let permit = running.flight.as_mut().map(|flight| &mut flight.permit);
+            if let Some(permit) = permit.filter(|permit| permit.is_sent()) {
+                self.dependency.orphan(permit);
+            }
+        } else if let Some(flight) = running.flight.take() {
             self.abandon(call, flight.permit);
         }
         self.note(call, String::from("left"));
