@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use seawall_policy::{Attempt, Timestamp, remaining_to_send};
 use tokio::time::timeout_at;
 
+use crate::checkouts::nanos;
 use crate::stack::Stack;
 
 /// What all attempts of one call share with the code that makes them.
@@ -27,8 +29,9 @@ pub struct CallShared {
     connect_failed: Marks,
     /// Nanoseconds spent waiting for a connection from a pool.
     checkout_nanos: AtomicU64,
-    /// When the last such wait ended, if the attempt's clocks do not know yet; else 0.
-    checkout_ended: AtomicU64,
+    /// Which attempts' last such wait ended when, where their clocks do not know yet: one that was
+    /// given up may run on beside the one that counts.
+    checkout_ended: Mutex<Vec<(u32, Timestamp)>>,
 }
 
 /// Where the request body is.
@@ -55,7 +58,7 @@ impl CallShared {
             checkout_failed: Marks::default(),
             connect_failed: Marks::default(),
             checkout_nanos: AtomicU64::new(0),
-            checkout_ended: AtomicU64::new(0),
+            checkout_ended: Mutex::default(),
         })
     }
 
@@ -100,12 +103,17 @@ impl CallShared {
         Some(at)
     }
 
-    /// When a wait for a pool ended, once: the dependency's time begins there.
-    pub(crate) fn take_checkout_end(&self) -> Option<Timestamp> {
-        if self.checkout_ended.load(Relaxed) == 0 {
-            return None;
-        }
-        Some(Timestamp::from_nanos(self.checkout_ended.swap(0, Relaxed)))
+    fn checkout_ended(&self, sequence: u32, now: Timestamp) {
+        let mut ended = self.checkout_ended.lock();
+        ended.retain(|(of, _)| *of != sequence);
+        ended.push((sequence, now));
+    }
+
+    /// When the attempt's wait for a pool ended, once: the dependency's time begins there.
+    pub(crate) fn take_checkout_end(&self, sequence: u32) -> Option<Timestamp> {
+        let mut ended = self.checkout_ended.lock();
+        let place = ended.iter().position(|(of, _)| *of == sequence)?;
+        Some(ended.swap_remove(place).1)
     }
 
     pub(crate) fn is_sent(&self, sequence: u32) -> bool {
@@ -303,7 +311,7 @@ impl Drop for CheckoutWait<'_> {
         let AttemptContext { stack, shared, sequence, deadline, .. } = self.attempt;
         shared.in_checkout.clear(*sequence);
         let now = stack.clock().now();
-        shared.checkout_ended.store(now.as_nanos(), Relaxed);
+        shared.checkout_ended(*sequence, now);
         let cut = self.outcome == Waited::Dropped && now >= *deadline;
         let wait = now.since(self.begun);
         shared.checkout_nanos.fetch_add(nanos(wait), Relaxed);
@@ -317,40 +325,6 @@ struct ConnectWait<'a>(&'a AttemptContext);
 impl Drop for ConnectWait<'_> {
     fn drop(&mut self) {
         self.0.shared.in_connect.clear(self.0.sequence);
-    }
-}
-
-/// Checkouts from a pool since the start.
-#[derive(Debug, Default)]
-pub struct Checkouts {
-    total: AtomicU64,
-    timeouts: AtomicU64,
-    waited_nanos: AtomicU64,
-}
-
-impl Checkouts {
-    /// How many were asked for.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.total.load(Relaxed)
-    }
-
-    /// How many came to nothing, by the checkout time or by the attempt's.
-    #[must_use]
-    pub fn timeouts(&self) -> u64 {
-        self.timeouts.load(Relaxed)
-    }
-
-    /// The time all of them waited.
-    #[must_use]
-    pub fn waited(&self) -> Duration {
-        Duration::from_nanos(self.waited_nanos.load(Relaxed))
-    }
-
-    fn count(&self, wait: Duration, timed_out: bool) {
-        self.total.fetch_add(1, Relaxed);
-        self.timeouts.fetch_add(u64::from(timed_out), Relaxed);
-        self.waited_nanos.fetch_add(nanos(wait), Relaxed);
     }
 }
 
@@ -380,10 +354,6 @@ impl Marks {
     fn is_set(&self, sequence: u32) -> bool {
         self.0.load(Relaxed) & (1 << sequence.min(63)) != 0
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 const NO_UPLOAD: u64 = 0;

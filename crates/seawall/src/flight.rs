@@ -160,7 +160,7 @@ impl Lease {
     /// it is over or was answered before its end.
     pub(crate) fn settle(&mut self, now: Timestamp) {
         let waits = self.shared.is_in_checkout(self.sequence).then_some(now);
-        let checkout = waits.or(self.shared.take_checkout_end());
+        let checkout = waits.or(self.shared.take_checkout_end(self.sequence));
         let upload = match self.shared.upload() {
             Upload::Kept => None,
             Upload::Flowing => Some(now),
@@ -238,7 +238,7 @@ impl<F: Future> InFlight<F> {
             return Poll::Ready(Flown::Answer(answer));
         }
         if let (Some(since), Hold::Permit(permit)) =
-            (flight.lease.shared.take_checkout_end(), &mut flight.lease.hold)
+            (flight.lease.shared.take_checkout_end(flight.lease.sequence), &mut flight.lease.hold)
         {
             let stack = &flight.lease.stack;
             permit.restart(since, &stack.params());

@@ -85,6 +85,7 @@
 
 mod attempt;
 mod call;
+mod checkouts;
 mod classify;
 mod client;
 mod clock;
@@ -99,9 +100,10 @@ mod switch;
 #[cfg(test)]
 mod testing;
 
-pub use attempt::{AttemptContext, CallShared, CheckoutTimeout, Checkouts, ConnectTimeout, Upload};
+pub use attempt::{AttemptContext, CallShared, CheckoutTimeout, ConnectTimeout, Upload};
 pub use bytes;
 pub use call::{Answer, Called};
+pub use checkouts::Checkouts;
 pub use classify::{Classify, ErrorCause, HttpClassify, Summary, TransportErrors};
 pub use client::CallOptions;
 pub use clock::{Clock, ThreadRng};

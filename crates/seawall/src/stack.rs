@@ -11,7 +11,7 @@ use seawall_policy::{
     ConfigError, Dependency, Permit, StackConfig, StackParams, Ticket, Timestamp,
 };
 
-use crate::attempt::Checkouts;
+use crate::checkouts::Checkouts;
 use crate::clock::{Clock, ThreadRng};
 
 /// All policies of one dependency. Clones share one state, so a limiter per connection cannot be

@@ -266,3 +266,47 @@ async fn waiting_for_a_pool_is_not_slowness_of_the_dependency() {
         assert_eq!(breaker(&stack) == BreakerState::Open, opens, "{waits} and {answers}");
     }
 }
+
+#[test]
+fn the_end_of_a_wait_is_for_the_attempt_that_waited_alone() {
+    let shared = CallShared::new();
+    let at = Timestamp::from_millis;
+    shared.checkout_ended(0, at(5));
+    shared.checkout_ended(1, at(9));
+    shared.checkout_ended(0, at(7));
+    assert_eq!(shared.take_checkout_end(1), Some(at(9)));
+    assert_eq!(shared.take_checkout_end(1), None);
+    assert_eq!(shared.take_checkout_end(2), None);
+    assert_eq!(shared.take_checkout_end(0), Some(at(7)), "its last");
+    assert_eq!(shared.take_checkout_end(0), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_with_its_attempt_does_not_age_the_next() {
+    let options = BreakerOptions {
+        min_calls: 2,
+        failure_ratio: Ratio::ONE,
+        consecutive_failures: 0,
+        ..BreakerOptions::default()
+    };
+    // The first attempt goes down while it still waits; the second takes 150 ms, 100 ms later,
+    // and slow is 200 ms.
+    let stack = stack(&StackConfig { breaker: Some(options), checkout: None, ..config() });
+    let report = check(&stack, CallOptions::idempotent(), |attempt| {
+        let number = attempt.number();
+        let waiting = attempt.clone();
+        let mut wait = Box::pin(async move { waiting.checkout(pending::<()>()).await });
+        let mut lasts = Box::pin(sleep(ms(if number == 1 { 10 } else { 150 })));
+        poll_fn(move |cx| {
+            if number == 1 {
+                assert!(wait.as_mut().poll(cx).is_pending());
+            } else {
+                attempt.mark_sent();
+            }
+            lasts.as_mut().poll(cx).map(|()| if number == 1 { Err(Failure::Lost) } else { Ok(()) })
+        })
+    })
+    .await;
+    assert_eq!((report.stop, report.attempts), (StopReason::Answered, 2));
+    assert_eq!(breaker(&stack), BreakerState::Closed);
+}
