@@ -156,6 +156,14 @@ impl Lease {
         }
     }
 
+    /// Says that nobody waits for the call any longer, and that it runs on.
+    fn orphan(&mut self) {
+        let stack = self.stack.clone();
+        if let Some(permit) = self.permit() {
+            stack.with(|dependency, _, _| dependency.orphan(permit));
+        }
+    }
+
     /// Takes out of the dependency's time what was none: a wait for a pool, and an upload, whether
     /// it is over or was answered before its end.
     pub(crate) fn settle(&mut self, now: Timestamp) {
@@ -334,7 +342,11 @@ where
     /// and holds its slot until it has really ended or is given up. An attempt that has sent
     /// nothing, or whose upload still flows, is dropped.
     pub async fn run_on(mut self) {
-        if !self.may_run_on() || !self.take_own_clocks() {
+        if !self.may_run_on() {
+            return;
+        }
+        self.lease().orphan();
+        if !self.take_own_clocks() {
             return;
         }
         let stack = self.lease().stack.clone();

@@ -45,6 +45,7 @@ pub(crate) struct Holding {
     pub(crate) in_flight: u32,
     pub(crate) waiting: u32,
     pub(crate) held: usize,
+    pub(crate) abandoned: usize,
     pub(crate) millitokens: u64,
 }
 
@@ -59,6 +60,7 @@ pub(crate) fn holding(stack: &Stack) -> Holding {
                 .sum::<u32>(),
         waiting: dependency.bulkhead().waiting(),
         held: dependency.held(),
+        abandoned: dependency.abandoned(),
         millitokens: dependency.budget_millitokens().unwrap_or(2_000),
     })
 }

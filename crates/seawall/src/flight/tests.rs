@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use seawall_policy::{BreakerOptions, BreakerState, Ratio, Safety, StackConfig, StopReason};
+use seawall_policy::{BreakerOptions, BreakerState, Call, Ratio, Safety, StackConfig, StopReason};
 use tokio::time::{sleep, timeout};
 
 use super::*;
@@ -56,6 +56,10 @@ fn breaker(stack: &Stack) -> BreakerState {
     stack.with(|dependency, params, _| {
         dependency.endpoint_view(Timestamp::ZERO, params, 0, 0).unwrap().breaker
     })
+}
+
+fn abandoned_total(stack: &Stack) -> u64 {
+    stack.with(|dependency, _, _| dependency.counters().abandoned)
 }
 
 /// A breaker that opens at the first failure and judges no slowness before the attempt's end.
@@ -115,9 +119,12 @@ async fn a_call_that_runs_on_is_recorded_at_its_end_and_frees_its_slot_then() {
     let said = Said { runs_on: ms(60), ..Said::ok() };
     left(&stack, Finish, ms(50), ms(300), said).await;
     assert_eq!((holding(&stack).held, holding(&stack).millitokens), (0, 2_000));
+    assert_eq!((holding(&stack).abandoned, abandoned_total(&stack)), (1, 1));
     sleep(ms(251)).await;
     assert_eq!(holding(&stack).millitokens, 2_100, "recorded at its head");
+    assert_eq!(holding(&stack).abandoned, 1, "its body flows");
     assert_freed(&stack, ms(301), ms(360)).await;
+    assert_eq!((holding(&stack).abandoned, abandoned_total(&stack)), (0, 1));
     assert_eq!(breaker(&stack), BreakerState::Closed);
 }
 
@@ -129,8 +136,9 @@ async fn a_call_that_runs_on_ends_at_its_own_timeout_which_is_a_failure() {
     assert_eq!(breaker(&stack), BreakerState::Closed);
     sleep(ms(2)).await;
     assert_eq!(breaker(&stack), BreakerState::Open);
-    assert_eq!(holding(&stack).held, 1);
+    assert_eq!((holding(&stack).held, holding(&stack).abandoned), (1, 1));
     assert_freed(&stack, ms(401), ms(800)).await;
+    assert_eq!((holding(&stack).abandoned, abandoned_total(&stack)), (0, 1), "once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,6 +184,28 @@ async fn without_an_attempt_timeout_a_call_cut_by_its_deadline_is_no_failure() {
     left(&stack, Finish, ms(50), ms(10_000), Said::ok()).await;
     assert_freed(&stack, ms(50), ms(400)).await;
     assert_eq!(breaker(&stack), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_deadline_passed_or_whose_time_is_up_is_abandoned_too() {
+    // Cut by the call's total after 100 ms, by the attempt's own timeout after 400 ms.
+    for (total, at, held) in [(ms(100), ms(100), 0), (ms(2_000), ms(400), 1)] {
+        let stack = stack(&StackConfig { retry: None, ..config() });
+        let call = Call { total: Some(total), ..call(Safety::Unsafe) };
+        let called = stack.drive(call, CallShared::new(), Finish, |context| {
+            Box::pin(async move {
+                context.mark_sent();
+                sleep(ms(430)).await;
+                Said::ok()
+            }) as Made
+        });
+        assert!(called.await.value.is_none());
+        tokio::task::yield_now().await;
+        let rest = holding(&stack);
+        assert_eq!((rest.abandoned, rest.held, abandoned_total(&stack)), (1, held, 1), "{at:?}");
+        sleep(ms(431) - at).await;
+        assert_eq!((holding(&stack).abandoned, abandoned_total(&stack)), (0, 1), "{at:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
