@@ -205,7 +205,7 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
             limit,
             waiting: u64::from(bulkhead.waiting()),
             abandoned_total: dependency.counters().abandoned,
-            abandoned: dependency.held() as u64,
+            abandoned: dependency.abandoned() as u64,
             streams: u64::from(bulkhead.streams()),
         };
         if upstream.config.breaker.is_none() {
@@ -273,7 +273,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
             limit: u64::from(upstream.config.bulkhead.limit),
             waiting: u64::from(bulkhead.waiting()),
             streams: u64::from(bulkhead.streams()),
-            abandoned: dependency.held() as u64,
+            abandoned: dependency.abandoned() as u64,
             retries_on: dependency.retries_off_until(now).is_none(),
             retry_budget_balance_tokens: dependency.budget_millitokens().map(tokens),
             endpoints: endpoints.collect(),

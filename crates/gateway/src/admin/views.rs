@@ -68,7 +68,7 @@ pub(crate) struct UpstreamView {
     pub waiting: u64,
     /// Long-lived streams, counted apart.
     pub streams: u64,
-    /// Calls given up that still hold a place.
+    /// Calls nobody waits for that still hold a place.
     pub abandoned: u64,
     /// Whether retries are on.
     pub retries_on: bool,

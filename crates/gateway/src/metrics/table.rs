@@ -217,14 +217,14 @@ pub(super) const TABLE: &[Row] = &[
         "seawall_abandoned",
         COUNTER,
         UPSTREAM,
-        "Attempts whose caller left, or whose timeout passed, while the upstream still worked",
+        "Attempts sent that nobody waited for any longer: their caller had left, the call's deadline had passed, or their own time was up",
     ),
     Row::new(
         Family::AbandonedInFlight,
         "seawall_abandoned_in_flight",
         GAUGE,
         UPSTREAM,
-        "Such attempts that still hold a place",
+        "Such attempts that still hold a place: those that run on, and those given up whose end is not known",
     ),
     Row::new(
         Family::Refused,

@@ -49,20 +49,30 @@ fn in_flight(metrics: &Metrics) -> u64 {
     metrics.count("seawall_bulkhead_in_flight", &[])
 }
 
+/// Attempts nobody waited for, and those that still go on.
+fn abandoned(metrics: &Metrics) -> (u64, u64) {
+    let total = metrics.count("seawall_abandoned_total", &[]);
+    (total, metrics.count("seawall_abandoned_in_flight", &[]))
+}
+
 #[tokio::test]
 async fn over_http_1_the_call_runs_on_and_is_recorded_at_its_real_end() {
     for from in BOTH {
         let mut upstream = Upstream::start(Protocol::Http1).await;
         let gateway = Setup::new(upstream.address).start().await;
         let call = abandon(&gateway, &mut upstream, from).await;
-        let metrics = gateway.metrics().await;
+        let metrics = gateway.until(|metrics| abandoned(metrics) == (1, 1)).await;
         assert_eq!(in_flight(&metrics), 1, "the slot stays with the call");
+        let view = gateway.admin(http::Method::GET, "/upstreams", "").await.text();
+        let view: serde_json::Value = serde_json::from_str(&view).unwrap();
+        assert_eq!(view[0]["abandoned"], 1, "{view}");
         assert_eq!(metrics.count("seawall_outcomes_total", &[]), 0);
         call.answer(answer(200, "for nobody"));
         let metrics = gateway.until(|metrics| in_flight(metrics) == 0).await;
         assert_eq!(metrics.count("seawall_outcomes_total", &[("class", "success")]), 1);
         assert_eq!(metrics.count("seawall_stop_reasons_total", &[("reason", "caller_left")]), 1);
         assert_eq!(metrics.count("seawall_requests_total", &[("code_class", "none")]), 1);
+        assert_eq!(abandoned(&metrics), (1, 0));
         // Its connection serves again.
         let mut caller = gateway.caller(from).await;
         let open = tokio::spawn(async move { caller.send(get("/")).await });
@@ -185,12 +195,13 @@ async fn an_attempt_that_timed_out_over_http_1_holds_its_slot_until_its_real_end
     });
     let call = upstream.next().await;
     assert_eq!(within(answered).await.unwrap().status, 504);
-    let metrics = gateway.metrics().await;
+    let metrics = gateway.until(|metrics| abandoned(metrics) == (1, 1)).await;
     assert_eq!(in_flight(&metrics), 1);
     let refused = gateway.get("/").await;
     assert_eq!(refused.header("seawall-problem"), Some("overloaded"));
     call.answer(answer(200, ""));
-    gateway.until(|metrics| in_flight(metrics) == 0).await;
+    let metrics = gateway.until(|metrics| in_flight(metrics) == 0).await;
+    assert_eq!(abandoned(&metrics), (1, 0));
     assert!(!upstream.has_another());
 }
 
