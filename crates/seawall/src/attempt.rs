@@ -139,6 +139,7 @@ pub struct AttemptContext {
     endpoint: usize,
     granted: Timestamp,
     deadline: Timestamp,
+    cut_by_call: bool,
 }
 
 impl AttemptContext {
@@ -156,6 +157,7 @@ impl AttemptContext {
             endpoint: attempt.permit.endpoint(),
             granted: attempt.permit.granted(),
             deadline: attempt.deadline,
+            cut_by_call: attempt.cut_by_call,
         }
     }
 
@@ -169,6 +171,18 @@ impl AttemptContext {
     #[must_use]
     pub const fn endpoint(&self) -> usize {
         self.endpoint
+    }
+
+    /// When it was granted: it begins here.
+    #[must_use]
+    pub const fn granted(&self) -> Timestamp {
+        self.granted
+    }
+
+    /// Whether [`AttemptContext::deadline`] is the call's, and not the attempt's own timeout.
+    #[must_use]
+    pub const fn is_cut_by_call(&self) -> bool {
+        self.cut_by_call
     }
 
     /// When the attempt is given up.

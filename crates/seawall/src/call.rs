@@ -85,6 +85,24 @@ impl Stack {
         call: Call,
         shared: Arc<CallShared>,
         on_abandon: A,
+        attempt: impl FnMut(AttemptContext) -> F,
+    ) -> Called<F::Output>
+    where
+        F: Future,
+        F::Output: Answer + Send,
+        A: OnAbandon<F>,
+    {
+        self.drive_from(self.clock().now(), call, shared, on_abandon, attempt).await
+    }
+
+    /// As [`Stack::drive`], for a call that began at `now`: an event whose time its caller has
+    /// read a moment ago, from this stack's [`clock`](Stack::clock).
+    pub async fn drive_from<F, A>(
+        &self,
+        now: Timestamp,
+        call: Call,
+        shared: Arc<CallShared>,
+        on_abandon: A,
         mut attempt: impl FnMut(AttemptContext) -> F,
     ) -> Called<F::Output>
     where
@@ -92,7 +110,6 @@ impl Stack {
         F::Output: Answer + Send,
         A: OnAbandon<F>,
     {
-        let now = self.clock().now();
         let (operation, mut step) = self.with(|dependency, params, rng| {
             catch_up(now, dependency, params);
             Operation::begin(now, dependency, params, call, rng)

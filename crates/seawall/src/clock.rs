@@ -26,8 +26,7 @@ impl Clock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one reader")]
     pub fn now(&self) -> Timestamp {
-        #[cfg(test)]
-        READS.with(|reads| reads.set(reads.get() + 1));
+        count();
         ORIGIN.after(Instant::now().saturating_duration_since(self.origin))
     }
 
@@ -35,6 +34,7 @@ impl Clock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one reader")]
     pub fn wall(&self) -> WallTime {
+        count();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         WallTime::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
     }
@@ -43,8 +43,16 @@ impl Clock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one reader")]
     pub fn unix_millis(&self) -> u64 {
+        count();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// How often clocks and calendars were read on this thread, for tests that count it.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn reads() -> u64 {
+        READS.with(std::cell::Cell::get)
     }
 
     /// The instant to sleep until so that `at` has been reached.
@@ -76,10 +84,15 @@ const ORIGIN: Timestamp = Timestamp::from_millis(3_600_000);
 /// The farthest a sleep can be asked for; tokio's timer saturates near two years.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-#[cfg(test)]
+/// Notes a reading where tests count them.
+fn count() {
+    #[cfg(any(test, feature = "testing"))]
+    READS.with(|reads| reads.set(reads.get() + 1));
+}
+
+#[cfg(any(test, feature = "testing"))]
 std::thread_local! {
-    /// Readings of the monotonic clock on this thread.
-    pub(crate) static READS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    static READS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

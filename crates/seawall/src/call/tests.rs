@@ -7,7 +7,6 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::client::CallOptions;
-use crate::clock::READS;
 use crate::flight::{Cancel, Finish};
 use crate::report::Error;
 use crate::testing::{Count, Said, call, config, holding, ms, poll_once, stack, status};
@@ -63,7 +62,7 @@ async fn drive(stack: &Stack, delay: Duration, said: Said) -> Called<Said> {
 #[tokio::test(start_paused = true)]
 async fn an_unretried_call_reads_the_clock_at_most_four_times() {
     let stack = stack(&one_at_a_time(ms(50), 5));
-    let reads = || READS.with(std::cell::Cell::get);
+    let reads = crate::Clock::reads;
     let before = reads();
     drop(drive(&stack, ms(10), Said::ok()).await.slot);
     assert_eq!(reads() - before, 3, "begin, answer, end");
