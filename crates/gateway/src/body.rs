@@ -38,7 +38,7 @@ enum Kind {
 #[derive(Debug)]
 struct Flow {
     body: UpstreamBody,
-    _slot: Option<SlotGuard>,
+    slot: Option<SlotGuard>,
     idle_limit: Duration,
     /// Made when the upstream first lets us wait.
     idle: Option<Pin<Box<Sleep>>>,
@@ -66,7 +66,7 @@ impl Body {
         exchange: Box<Exchange>,
     ) -> Self {
         let total = total.map(|total| Box::pin(sleep(total)));
-        let flow = Flow { body, _slot: slot, idle_limit, idle: None, total };
+        let flow = Flow { body, slot, idle_limit, idle: None, total };
         Self { kind: Kind::Upstream(Box::new(flow)), exchange: Some(exchange) }
     }
 
@@ -85,9 +85,22 @@ impl Body {
     }
 
     fn end(&mut self, completion: Completion) {
-        self.kind = Kind::Empty;
-        if let Some(mut exchange) = self.exchange.take() {
+        if let Some(exchange) = &mut self.exchange {
             exchange.completion.get_or_insert(completion);
+        }
+        self.release();
+    }
+
+    /// Lets go of all that ends with it, at one time.
+    fn release(&mut self) {
+        let Some(mut exchange) = self.exchange.take() else { return };
+        if let Kind::Upstream(flow) = std::mem::replace(&mut self.kind, Kind::Empty) {
+            let Flow { body, slot, .. } = *flow;
+            let ended = body.end().unwrap_or_else(|| exchange.now());
+            exchange.ended = Some(ended);
+            if let Some(slot) = slot {
+                slot.end(ended);
+            }
         }
     }
 
@@ -168,6 +181,8 @@ impl Drop for Body {
         // The server asks no more once the end is known, for example after a HEAD.
         if self.is_end_stream() {
             self.end(Completion::Complete);
+        } else {
+            self.release();
         }
     }
 }

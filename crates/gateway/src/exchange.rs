@@ -45,6 +45,8 @@ pub(crate) struct Exchange {
     pub(crate) granted: Option<Timestamp>,
     /// When the answer's head was ready.
     pub(crate) head: Option<Timestamp>,
+    /// When the answer's body ended, if that is known; else it is now.
+    pub(crate) ended: Option<Timestamp>,
     /// 0 until there is an answer.
     pub(crate) status: u16,
     pub(crate) degraded: bool,
@@ -59,11 +61,11 @@ impl Exchange {
     pub(crate) fn new(
         gateway: Arc<Gateway>,
         connection: ConnInfo,
-        arrival: Timestamp,
         parts: &http::request::Parts,
     ) -> Box<Self> {
+        let arrival = connection.arrival();
         Box::new(Self {
-            time_unix_ms: gateway.clock.unix_millis(),
+            time_unix_ms: gateway.calendar.unix_millis(arrival),
             gateway,
             connection,
             arrival,
@@ -83,6 +85,7 @@ impl Exchange {
             queued: Duration::ZERO,
             granted: None,
             head: None,
+            ended: None,
             status: 0,
             degraded: false,
             bytes_out: 0,
@@ -94,6 +97,10 @@ impl Exchange {
     /// The id that the answer carries; empty only before the head was read.
     pub(crate) fn request_id(&self) -> HeaderValue {
         self.ids.as_ref().map_or_else(|| HeaderValue::from_static("-"), |ids| ids.request.clone())
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.gateway.clock.now()
     }
 
     fn peer(&self) -> Option<SocketAddr> {
@@ -201,7 +208,8 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let ended = self.gateway.clock.now();
+        let ended = self.ended.unwrap_or_else(|| self.now());
+        self.connection.note_end(ended);
         self.count(ended);
         self.gateway.access_log.log(&self.line(ended));
     }

@@ -11,6 +11,7 @@ use seawall_policy::{
 };
 
 use crate::access_log::AccessLog;
+use crate::calendar::Calendar;
 use crate::config::{self, GatewayConfig, Protocol};
 use crate::diagnostics::{Diagnostics, Topic};
 use crate::headers::{FieldNames, Fields};
@@ -25,6 +26,7 @@ use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
 pub(crate) struct Gateway {
     pub(crate) config: GatewayConfig,
     pub(crate) clock: Clock,
+    pub(crate) calendar: Calendar,
     pub(crate) routes: RouteTable,
     pub(crate) fields: Fields,
     pub(crate) upstreams: Vec<Upstream>,
@@ -83,6 +85,7 @@ impl Gateway {
             rules: HttpClassify::new(),
             kill_switch,
             clock,
+            calendar: Calendar::new(clock.now(), clock.unix_millis()),
             return_path: Mutex::new(ReturnPath::new()),
             config,
         }))
@@ -100,7 +103,9 @@ impl Gateway {
 
     /// Every 100 ms: frees what is due, and counts and tells what the breakers did.
     pub(crate) fn housekeep(&self) {
-        self.metrics.tick(self.clock.now());
+        let now = self.clock.now();
+        self.calendar.adjust(now, self.clock.unix_millis());
+        self.metrics.tick(now);
         for upstream in &self.upstreams {
             upstream.stack.housekeep();
             upstream.collect_transitions(self);

@@ -22,6 +22,7 @@ mod authority;
 mod backend;
 mod body;
 mod boot;
+mod calendar;
 mod conclude;
 mod config;
 mod diagnostics;

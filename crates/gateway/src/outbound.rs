@@ -7,15 +7,15 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
-use seawall::{Answer, AttemptContext, CallShared, Clock, HttpClassify, OnAbandon};
-use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, remaining_to_send};
+use seawall::{Answer, AttemptContext, CallShared, HttpClassify, OnAbandon};
+use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, Timestamp, remaining_to_send};
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
 use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
 use crate::progress::Progress;
 use crate::upload::{RequestBody, Upload};
-use crate::upstream::{Lease, Pool, UpstreamBody};
+use crate::upstream::{Lease, Pool, UpstreamBody, Wanted};
 
 /// A request as every attempt of its call sends it.
 #[derive(Debug)]
@@ -26,7 +26,6 @@ pub(crate) struct Outbound {
     pub(crate) upload: Option<Arc<Upload>>,
     pub(crate) shared: Arc<CallShared>,
     pub(crate) pool: Pool<RequestBody>,
-    pub(crate) clock: Clock,
     pub(crate) rules: HttpClassify,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) route: usize,
@@ -68,10 +67,8 @@ impl Outbound {
             self.metrics.outcome(self.upstream, cause.class(), cause);
         }
         let place = self.progress.begin();
-        let began = self.clock.now();
-        let wait = self.checkout.min(began.until(context.deadline()));
-        let lease = self.pool.checkout(context.endpoint(), wait).await;
-        let now = self.clock.now();
+        let began = context.granted();
+        let (lease, now) = self.pool.checkout(self.wanted(&context)).await;
         let waited = now.since(began);
         self.progress.wait(waited);
         self.metrics.pool_wait(self.upstream, waited);
@@ -101,6 +98,22 @@ impl Outbound {
         }
     }
 
+    /// A wait for a connection that uses up the attempt's own time is the wait's failure, so it
+    /// ends just before the attempt does. One that the call's deadline cuts is none, so it goes on
+    /// until just after.
+    fn wanted(&self, context: &AttemptContext) -> Wanted {
+        let now = context.granted();
+        let (most, until) = match context.is_cut_by_call() {
+            true => (context.deadline().after(TIMER_GRAIN), Timestamp::MAX),
+            false => {
+                let until = context.deadline().before(TIMER_GRAIN);
+                (until, until)
+            }
+        };
+        let wait = self.checkout.min(now.until(most));
+        Wanted { endpoint: context.endpoint(), now, wait, until }
+    }
+
     /// Sends the request, and gives up an upload of which the upstream takes nothing.
     async fn send(
         &self,
@@ -127,11 +140,7 @@ impl Outbound {
         }
     }
 
-    fn request(
-        &self,
-        context: &AttemptContext,
-        now: seawall_policy::Timestamp,
-    ) -> Request<RequestBody> {
+    fn request(&self, context: &AttemptContext, now: Timestamp) -> Request<RequestBody> {
         let body = self.upload.as_ref().map_or(RequestBody::Empty, Upload::read);
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
@@ -282,6 +291,8 @@ where
     }
 }
 
+/// Tokio's timers go off on whole milliseconds.
+const TIMER_GRAIN: Duration = Duration::from_millis(1);
 /// The longest answer kept while a retry is waited for. Source: seawall-design (replay buffer).
 const ASIDE_BYTES: usize = 64 * 1024;
 /// The longest time to read it. Source: seawall-design.

@@ -6,8 +6,9 @@
 //!                                                           per attempt: checkout ─▶ send
 //! ```
 //!
-//! The clock is read when the head comes in, by the driver at each event, and when the answer
-//! leaves. Decisions are the policy's; this file only carries.
+//! The clock is read when the head has come in, by the driver when the upstream's has, and when the
+//! answer has ended; a wait, for a slot, a connection or a retry, costs one reading more. Decisions
+//! are the policy's; this file only carries.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,9 +39,8 @@ pub(crate) async fn handle_request(
     request: Request<Incoming>,
     connection: ConnInfo,
 ) -> Response<Body> {
-    let arrival = gateway.clock.now();
     let (mut parts, incoming) = request.into_parts();
-    let mut exchange = Exchange::new(Arc::clone(&gateway), connection, arrival, &parts);
+    let mut exchange = Exchange::new(Arc::clone(&gateway), connection, &parts);
     let plan = match plan(&gateway, &mut parts, &mut exchange) {
         Ok(plan) => plan,
         Err(problem) => return problem.answer(exchange),
@@ -70,7 +70,6 @@ pub(crate) async fn handle_request(
         upload: exchange.upload.clone(),
         shared: Arc::clone(&shared),
         pool: upstream.pool.clone(),
-        clock: gateway.clock,
         rules: gateway.rules,
         metrics: Arc::clone(&gateway.metrics),
         route: plan.route,
@@ -89,7 +88,7 @@ pub(crate) async fn handle_request(
     let mut last = 0;
     let called = upstream
         .stack
-        .drive(call, shared, abandon, |context| {
+        .drive_from(exchange.arrival, call, shared, abandon, |context| {
             let kind = match context.number() {
                 number if number == std::mem::replace(&mut last, number) => Kind::Redispatch,
                 1 => Kind::First,

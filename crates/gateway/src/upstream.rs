@@ -36,7 +36,7 @@ mod stats;
 mod upload;
 
 pub(crate) use body::UpstreamBody;
-pub(crate) use pool::{Lease, Pool};
+pub(crate) use pool::{Lease, Pool, Wanted};
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{PoolProtocol, PoolSettings};
 

@@ -198,7 +198,7 @@ impl Driver {
     async fn run(mut self, connection: impl Graceful) {
         let mut connection = pin!(connection);
         let clock = self.state.clock;
-        let mut timer = pin!(tokio::time::sleep_until(clock.instant(self.opened)));
+        let mut timer = pin!(tokio::time::sleep_until(clock.instant(Timestamp::MAX)));
         let mut phase = self.look_at_drain();
         let reason = loop {
             let event = self.next_event(connection.as_mut(), timer.as_mut()).await;
@@ -243,7 +243,9 @@ impl Driver {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Event::Ended(ended));
             }
-            let Step::Wait(until) = watch.step(clock.now(), Seen::of(state)) else {
+            state.date_head();
+            // Asked from before all time what it waits for, it needs no reading of the clock.
+            let Step::Wait(until) = watch.step(Timestamp::ZERO, Seen::of(state)) else {
                 return Poll::Ready(Event::Looked);
             };
             // A timer that is early only looks once too often; one that is late must be moved.

@@ -33,11 +33,12 @@ where
     type Future = Answering<F>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.state.on_request();
+        let arrival = self.state.on_request();
         let stall = (self.state.protocol == DownstreamProtocol::Http2).then(Arc::default);
         self.state.next_stall.lock().clone_from(&stall);
         let request_guard = RequestGuard { state: Arc::clone(&self.state), whole: false };
-        let answer = (self.handler)(request, ConnInfo(Arc::clone(&self.state)));
+        let connection = ConnInfo { state: Arc::clone(&self.state), arrival };
+        let answer = (self.handler)(request, connection);
         Answering { answer, stall, guard: Some(request_guard) }
     }
 }

@@ -24,33 +24,47 @@ pub(crate) enum DownstreamProtocol {
     Http2,
 }
 
-/// What a request's connection is; cheap to clone.
+/// What a request's connection is, and when the request came; cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct ConnInfo(pub(super) Arc<ConnState>);
+pub(crate) struct ConnInfo {
+    pub(super) state: Arc<ConnState>,
+    pub(super) arrival: Timestamp,
+}
 
 impl ConnInfo {
+    /// When the request's head was whole.
+    #[must_use]
+    pub(crate) const fn arrival(&self) -> Timestamp {
+        self.arrival
+    }
+
+    /// Says when the request's answer ended, for the request's own end, which follows at once.
+    pub(crate) fn note_end(&self, at: Timestamp) {
+        self.state.answer_ended.store(at.as_nanos(), SeqCst);
+    }
+
     /// The address the connection came from.
     #[must_use]
     pub(crate) fn peer(&self) -> SocketAddr {
-        self.0.peer
+        self.state.peer
     }
 
     /// The listener it came to, by its place among those given to the server.
     #[must_use]
     pub(crate) fn listener(&self) -> usize {
-        self.0.listener
+        self.state.listener
     }
 
     /// Whether the listener trusts the peer.
     #[must_use]
     pub(crate) fn is_trusted(&self) -> bool {
-        self.0.trusted
+        self.state.trusted
     }
 
     /// Whether and how far the server is leaving.
     #[must_use]
     pub(crate) fn drain(&self) -> DrainView {
-        *self.0.drain.borrow()
+        *self.state.drain.borrow()
     }
 
     /// Waits until the last phase of a drain has come. For those who took the connection over by
@@ -59,7 +73,7 @@ impl ConnInfo {
     pub(crate) async fn closing(&self) {
         let closing = |view: &DrainView| view.phase >= super::DrainPhase::Close;
         // The server outlives its connections; should it not, it is closing.
-        let _ = self.0.drain.clone().wait_for(closing).await;
+        let _ = self.state.drain.clone().wait_for(closing).await;
     }
 }
 
@@ -79,7 +93,11 @@ pub(super) struct ConnState {
     in_flight: AtomicU32,
     /// When the last of them ended, or the connection began.
     idle_since: AtomicU64,
-    /// When the first byte of a request head came that is not whole yet; 0 if there is none.
+    /// When the last answer ended, if its request has not noticed; else 0. Of streams that end
+    /// together one may take the other's.
+    answer_ended: AtomicU64,
+    /// When the first byte of a request head came that is not whole yet; [`NO_HEAD`] if there is
+    /// none, [`UNDATED`] until the driver has looked.
     head_since: AtomicU64,
     /// Whether answers on HTTP/1.1 say `Connection: close`.
     closes: AtomicBool,
@@ -132,7 +150,7 @@ impl ConnState {
     pub(super) fn new(parts: ConnParts, protocol: DownstreamProtocol, now: Timestamp) -> Self {
         let head_since = match protocol {
             DownstreamProtocol::Http1 => now.as_nanos(),
-            DownstreamProtocol::Http2 => 0,
+            DownstreamProtocol::Http2 => NO_HEAD,
         };
         Self {
             peer: parts.peer,
@@ -145,6 +163,7 @@ impl ConnState {
             changed: parts.changed,
             in_flight: AtomicU32::new(0),
             idle_since: AtomicU64::new(now.as_nanos()),
+            answer_ended: AtomicU64::new(0),
             head_since: AtomicU64::new(head_since),
             closes: AtomicBool::new(false),
             upgraded: AtomicBool::new(false),
@@ -160,25 +179,39 @@ impl ConnState {
     pub(super) fn on_bytes(&self) {
         let begins_head = self.protocol == DownstreamProtocol::Http1
             && self.in_flight.load(SeqCst) == 0
-            && self.head_since.load(SeqCst) == 0;
+            && self.head_since.load(SeqCst) == NO_HEAD;
         if begins_head {
+            self.head_since.store(UNDATED, SeqCst);
+        }
+    }
+
+    /// Dates a head that began while the connection was polled just now and is not whole yet. Most
+    /// heads come whole, and then the clock is read for the request alone.
+    pub(super) fn date_head(&self) {
+        if self.head_since.load(SeqCst) == UNDATED {
             self.head_since.store(self.clock.now().as_nanos(), SeqCst);
         }
     }
 
-    /// Notes that a request head is whole.
-    pub(super) fn on_request(&self) {
+    /// Notes that a request head is whole; when.
+    pub(super) fn on_request(&self) -> Timestamp {
+        let now = self.clock.now();
         self.in_flight.fetch_add(1, SeqCst);
-        self.head_since.store(0, SeqCst);
-        self.gauges.on_request(self.clock.now());
+        self.head_since.store(NO_HEAD, SeqCst);
+        self.gauges.on_request(now);
+        now
     }
 
     /// Notes that a request's answer was handed over whole, or is no longer wanted.
     pub(super) fn on_request_end(&self, abandoned: bool) {
+        let now = match self.answer_ended.swap(0, SeqCst) {
+            0 => self.clock.now(),
+            nanos => Timestamp::from_nanos(nanos),
+        };
         if abandoned && self.protocol == DownstreamProtocol::Http2 {
-            self.on_abandon();
+            self.on_abandon(now);
         }
-        self.idle_since.store(self.clock.now().as_nanos(), SeqCst);
+        self.idle_since.fetch_max(now.as_nanos(), SeqCst);
         self.gauges.on_request_end();
         if self.in_flight.fetch_sub(1, SeqCst) == 1 {
             self.driver.wake();
@@ -188,9 +221,9 @@ impl ConnState {
         }
     }
 
-    fn on_abandon(&self) {
+    fn on_abandon(&self, now: Timestamp) {
         self.gauges.on_abandon();
-        if self.abandoned.lock().record(self.clock.now()) {
+        if self.abandoned.lock().record(now) {
             self.abuses.store(true, SeqCst);
             self.driver.wake();
         }
@@ -211,7 +244,7 @@ impl ConnState {
 
     pub(super) fn head_since(&self) -> Option<Timestamp> {
         match self.head_since.load(SeqCst) {
-            0 => None,
+            NO_HEAD | UNDATED => None,
             nanos => Some(Timestamp::from_nanos(nanos)),
         }
     }
@@ -238,3 +271,8 @@ impl ConnState {
         self.closes.store(true, SeqCst);
     }
 }
+
+/// No reading of the clock: they begin at an hour.
+const NO_HEAD: u64 = 0;
+/// No reading either.
+const UNDATED: u64 = 1;

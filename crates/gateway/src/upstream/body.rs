@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use seawall_policy::Timestamp;
 
 use super::conn::Held;
 use super::upload::Cut;
@@ -21,11 +22,13 @@ pub(crate) struct UpstreamBody {
     /// `None` once dropped early: the stream's reset must be on its way before its place is free.
     inner: Option<Incoming>,
     exchange: Option<Exchange>,
+    /// When it was read to its end.
+    ended: Option<Timestamp>,
 }
 
 impl UpstreamBody {
     pub(super) const fn new(inner: Incoming, exchange: Option<Exchange>) -> Self {
-        Self { inner: Some(inner), exchange }
+        Self { inner: Some(inner), exchange, ended: None }
     }
 
     /// Takes the connection out of the pool: it no longer counts against `max_connections` and
@@ -48,10 +51,18 @@ impl UpstreamBody {
         }
     }
 
+    /// Drops it; when it was at its end, if it was and the clock was read for it.
+    pub(crate) fn end(mut self) -> Option<Timestamp> {
+        if self.is_end_stream() {
+            self.finish();
+        }
+        self.ended
+    }
+
     /// The response ended as it should.
     fn finish(&mut self) {
         if let Some(exchange) = self.exchange.take() {
-            exchange.finished();
+            self.ended = exchange.finished();
         }
     }
 }
@@ -115,10 +126,8 @@ impl Exchange {
     }
 
     /// The response ended. Its upload may go on: the peer decides whether it still reads it.
-    fn finished(mut self) {
-        if let Some(held) = self.held.take() {
-            held.finished();
-        }
+    fn finished(mut self) -> Option<Timestamp> {
+        self.held.take()?.finished()
     }
 
     pub(super) fn failed(mut self) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
+use seawall_policy::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -200,7 +201,10 @@ impl<B: RequestBody> Conn<B> {
         *sender.lock() = Some(taken);
         let Some(pool) = self.pool.upgrade() else { return };
         match ready {
-            Ok(Ok(())) => pool.give_back(self),
+            Ok(Ok(())) => {
+                let now = pool.clock.now();
+                pool.give_back(self, now);
+            }
             Ok(Err(_)) => pool.close(&self, Fate::Lost),
             Err(_) => {
                 pool.close(&self, Fate::Abandoned);
@@ -219,8 +223,8 @@ impl<B: RequestBody> fmt::Debug for Conn<B> {
 /// A connection with an exchange on it, without the type of its request bodies: what a response
 /// body holds.
 pub(super) trait Held: Send + Sync {
-    /// The exchange ended as it should.
-    fn finished(self: Arc<Self>);
+    /// The exchange ended as it should; when, if anybody was left to look at the clock.
+    fn finished(self: Arc<Self>) -> Option<Timestamp>;
     /// The exchange was dropped before its end.
     fn abandoned(self: Arc<Self>);
     /// The exchange failed.
@@ -230,21 +234,23 @@ pub(super) trait Held: Send + Sync {
 }
 
 impl<B: RequestBody> Held for Conn<B> {
-    fn finished(self: Arc<Self>) {
-        let Some(pool) = self.pool.upgrade() else { return };
+    fn finished(self: Arc<Self>) -> Option<Timestamp> {
+        let pool = self.pool.upgrade()?;
+        let now = pool.clock.now();
         match &self.line {
-            Line::Http2 { .. } => pool.end_stream(&self.facts),
-            Line::Http1 { .. } if self.is_ready() => pool.give_back(self),
+            Line::Http2 { .. } => pool.end_stream(&self.facts, now),
+            Line::Http1 { .. } if self.is_ready() => pool.give_back(self, now),
             Line::Http1 { .. } => {
                 pool.runtime.spawn(self.settle());
             }
         }
+        Some(now)
     }
 
     fn abandoned(self: Arc<Self>) {
         if let Some(pool) = self.pool.upgrade() {
             match &self.line {
-                Line::Http2 { .. } => pool.end_stream(&self.facts),
+                Line::Http2 { .. } => pool.end_stream(&self.facts, pool.clock.now()),
                 Line::Http1 { .. } => pool.close(&self, Fate::Abandoned),
             }
         }
@@ -254,7 +260,7 @@ impl<B: RequestBody> Held for Conn<B> {
     fn failed(self: Arc<Self>) {
         if let Some(pool) = self.pool.upgrade() {
             match &self.line {
-                Line::Http2 { .. } => pool.end_stream(&self.facts),
+                Line::Http2 { .. } => pool.end_stream(&self.facts, pool.clock.now()),
                 Line::Http1 { .. } => pool.close(&self, Fate::Lost),
             }
         }

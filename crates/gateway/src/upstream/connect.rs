@@ -41,6 +41,12 @@ impl ConnectError {
         self.cause
     }
 
+    /// Whoever waited for the connection has no more time.
+    pub(super) fn out_of_time(target: &Target) -> Self {
+        let text = format!("connect to {target}: the attempt's time was up");
+        Self { cause: Cause::ConnectTimeout, text }
+    }
+
     /// The peer accepted and closed before the connection was entered in the books.
     pub(super) fn closed_at_once(target: &Target) -> Self {
         let text = format!("connect to {target}: closed at once");

@@ -28,6 +28,20 @@ pub(crate) struct Pool<B: RequestBody> {
     shared: Arc<Shared<B>>,
 }
 
+/// What is asked of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The number of the endpoint.
+    pub(crate) endpoint: usize,
+    /// The time it is.
+    pub(crate) now: Timestamp,
+    /// How long to wait for a connection to become free. Once a dial is on its way for it the wait
+    /// goes on for as long as the dial takes, the connect timeout at most.
+    pub(crate) wait: Duration,
+    /// When it is given up in any case; [`Timestamp::MAX`]: its asker drops it.
+    pub(crate) until: Timestamp,
+}
+
 /// A connection, or a stream of one, for one exchange. Dropped unsent it goes back.
 #[must_use]
 pub(crate) struct Lease<B: RequestBody> {
@@ -65,9 +79,8 @@ impl<B: RequestBody> Pool<B> {
         Self { shared }
     }
 
-    /// A connection to the endpoint of this number. Waits up to `wait` for one to become free;
-    /// once a dial is on its way for it, for as long as the dial takes (the connect timeout at
-    /// most). Dropping the future leaves the queue.
+    /// A connection as it is wanted, and when it was had, or not: at once, if there was one.
+    /// Dropping the future leaves the queue.
     ///
     /// # Errors
     ///
@@ -78,32 +91,29 @@ impl<B: RequestBody> Pool<B> {
     /// If there is no endpoint of this number.
     pub(crate) async fn checkout(
         &self,
+        wanted: Wanted,
+    ) -> (Result<Lease<B>, CheckoutError>, Timestamp) {
+        let pool = &self.shared;
+        let Wanted { endpoint, now, wait, .. } = wanted;
+        let step = pool.with(|state, follow| state.acquire(pool, endpoint, now, wait, follow));
+        let waiting = match step {
+            Step::Ready(lease) => return (Ok(lease), now),
+            Step::Full => return (Err(CheckoutError::QueueFull), now),
+            Step::Wait { ticket, answer } => Waiting { pool, endpoint, ticket, answer },
+        };
+        let answer = waiting.answer(wanted).await;
+        (answer, pool.clock.now())
+    }
+
+    /// A connection, waited for from now on.
+    #[cfg(test)]
+    pub(super) async fn lease(
+        &self,
         endpoint: usize,
         wait: Duration,
     ) -> Result<Lease<B>, CheckoutError> {
-        let pool = &self.shared;
-        let now = pool.clock.now();
-        let step = pool.with(|state, follow| state.acquire(pool, endpoint, now, wait, follow));
-        let mut waiting = match step {
-            Step::Ready(lease) => return Ok(lease),
-            Step::Full => return Err(CheckoutError::QueueFull),
-            Step::Wait { ticket, answer } => Waiting { pool, endpoint, ticket, answer },
-        };
-        let mut deadline = now.after(wait);
-        loop {
-            let elapsed = match timeout_at(pool.clock.instant(deadline), &mut waiting.answer).await
-            {
-                Ok(answer) => return answer.unwrap_or(Err(CheckoutError::Timeout)),
-                Err(elapsed) => elapsed,
-            };
-            let _: tokio::time::error::Elapsed = elapsed;
-            match pool.with(|state, _| state.expire(endpoint, waiting.ticket)) {
-                Expiry::Covered => deadline = pool.clock.now().after(RECHECK),
-                Expiry::Removed => return Err(CheckoutError::Timeout),
-                // The answer was sent under the lock, so it is there.
-                Expiry::Answered => deadline = Timestamp::MAX,
-            }
-        }
+        let now = self.shared.clock.now();
+        self.checkout(Wanted { endpoint, now, wait, until: Timestamp::MAX }).await.0
     }
 
     /// Waits until the books satisfy `wanted`.
@@ -195,8 +205,8 @@ impl<B: RequestBody> Drop for Lease<B> {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
             match &conn.line {
-                Line::Http1 { .. } => self.pool.give_back(conn),
-                Line::Http2 { .. } => self.pool.end_stream(&conn.facts),
+                Line::Http1 { .. } => self.pool.give_back(conn, self.pool.clock.now()),
+                Line::Http2 { .. } => self.pool.end_stream(&conn.facts, self.pool.clock.now()),
             }
         }
     }
@@ -240,6 +250,31 @@ struct Waiting<'a, B: RequestBody> {
     answer: oneshot::Receiver<Answer<B>>,
 }
 
+impl<B: RequestBody> Waiting<'_, B> {
+    /// Waits for the answer, as long as is wanted.
+    async fn answer(mut self, wanted: Wanted) -> Answer<B> {
+        let Self { pool, endpoint, ticket, .. } = self;
+        let mut deadline = wanted.now.after(wanted.wait).min(wanted.until);
+        loop {
+            let elapsed = match timeout_at(pool.clock.instant(deadline), &mut self.answer).await {
+                Ok(answer) => return answer.unwrap_or(Err(CheckoutError::Timeout)),
+                Err(elapsed) => elapsed,
+            };
+            let _: tokio::time::error::Elapsed = elapsed;
+            match pool.with(|state, _| state.expire(endpoint, ticket)) {
+                Expiry::Covered if deadline >= wanted.until => {
+                    let error = ConnectError::out_of_time(&pool.targets[endpoint]);
+                    return Err(CheckoutError::Connect(Arc::new(error)));
+                }
+                Expiry::Covered => deadline = pool.clock.now().after(RECHECK).min(wanted.until),
+                Expiry::Removed => return Err(CheckoutError::Timeout),
+                // The answer was sent under the lock, so it is there.
+                Expiry::Answered => deadline = Timestamp::MAX,
+            }
+        }
+    }
+}
+
 impl<B: RequestBody> Drop for Waiting<'_, B> {
     fn drop(&mut self) {
         self.pool.with(|state, _| state.forget(self.endpoint, self.ticket));
@@ -273,13 +308,11 @@ impl<B: RequestBody> Shared<B> {
         result
     }
 
-    pub(super) fn give_back(self: &Arc<Self>, conn: Arc<Conn<B>>) {
-        let now = self.clock.now();
+    pub(super) fn give_back(self: &Arc<Self>, conn: Arc<Conn<B>>, now: Timestamp) {
         self.with(|state, follow| state.give_back(self, conn, now, follow));
     }
 
-    pub(super) fn end_stream(self: &Arc<Self>, facts: &ConnFacts) {
-        let now = self.clock.now();
+    pub(super) fn end_stream(self: &Arc<Self>, facts: &ConnFacts, now: Timestamp) {
         self.with(|state, follow| state.end_stream(self, facts, now, follow));
     }
 

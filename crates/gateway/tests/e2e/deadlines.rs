@@ -124,3 +124,68 @@ async fn a_retry_that_would_come_too_late_is_not_made() {
     assert_eq!(gateway.line().await["stop_reason"], "deadline");
     assert_eq!(arrivals.lock().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn an_attempt_whose_time_is_up_while_it_connects_was_not_sent() {
+    // The peer takes the connection and never says that it speaks HTTP/2.
+    let mute = RawUpstream::bind().await;
+    for checkout in ["100ms", "30ms"] {
+        let gateway = Setup::new(mute.address)
+            .speaks(Protocol::H2c)
+            .upstream(&format!(
+                "timeouts: {{connect: 100ms, attempt: 100ms, checkout: {checkout}}}"
+            ))
+            .upstream("retry: {redispatches: 0}")
+            .start()
+            .await;
+        // Not to be repeated, and repeated all the same.
+        let answered = gateway.send(post("/", full("once"))).await;
+        assert_eq!(answered.status, 503, "{checkout}");
+        assert_eq!(answered.header("seawall-attempts"), Some("2"));
+        let line = gateway.line().await;
+        assert_eq!(line["cause"], "connect_timeout", "{checkout}");
+        let metrics = gateway.metrics().await;
+        let timeouts = metrics.count("seawall_causes_total", &[("cause", "connect_timeout")]);
+        assert_eq!((timeouts, metrics.count("seawall_causes_total", &[])), (2, 2));
+        assert_eq!(metrics.count("seawall_abandoned_total", &[]), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_whose_time_is_up_in_the_line_for_a_connection_is_a_checkout_timeout() {
+    let mut upstream = Upstream::start(Protocol::Http1).await;
+    let gateway = Setup::new(upstream.address)
+        .upstream("timeouts: {connect: 100ms, attempt: 200ms, checkout: 200ms}")
+        .upstream("max_connections: 1, bulkhead: {limit: 2}, retry: off")
+        .start()
+        .await;
+    let mut caller = gateway.caller(Protocol::Http1).await;
+    let (down, body) = streamed();
+    let open = tokio::spawn(async move { (caller.open(get("/")).await, caller) });
+    upstream.next().await.answer(http::Response::new(body));
+    let _flows = within(open).await.unwrap();
+    let answered = gateway.get("/").await;
+    assert_eq!(answered.header("seawall-problem"), Some("checkout-timeout"));
+    assert_eq!(gateway.line().await["cause"], "checkout_timeout");
+    drop(down);
+}
+
+#[tokio::test]
+async fn a_callers_haste_while_it_connects_is_its_own() {
+    let mute = RawUpstream::bind().await;
+    // Also where the call's time ends in the same moment as ours for a connection.
+    for (total, checkout) in [("50ms", "1s"), ("50ms", "50ms")] {
+        let gateway = Setup::new(mute.address)
+            .speaks(Protocol::H2c)
+            .upstream(&format!("timeouts: {{checkout: {checkout}}}"))
+            .route(&format!("path_prefix: /, total: {total}"))
+            .start()
+            .await;
+        assert_eq!(gateway.get("/").await.status, 504);
+        let line = gateway.line().await;
+        assert_eq!(
+            (&line["cause"], &line["stop_reason"]),
+            (&"deadline_passed".into(), &"deadline".into())
+        );
+    }
+}

@@ -12,6 +12,7 @@ mod fields;
 mod limits;
 mod malformed;
 mod observed;
+mod readings;
 mod retries;
 mod signals;
 mod soak;

@@ -199,7 +199,7 @@ async fn idle_connections_are_closed_in_the_last_phase_and_do_not_hold_the_drain
 #[tokio::test]
 async fn a_request_in_flight_is_answered_before_the_server_is_gone() {
     let handler = |_, conn: ConnInfo| async move {
-        conn.0.drain.clone().wait_for(|view| view.phase == DrainPhase::InFlight).await.unwrap();
+        conn.state.drain.clone().wait_for(|view| view.phase == DrainPhase::InFlight).await.unwrap();
         tokio::time::sleep(SOON).await;
         assert!(conn.drain().in_flight_until < Timestamp::MAX);
         Response::new(Full::<Bytes>::from("hello"))

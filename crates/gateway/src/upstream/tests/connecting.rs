@@ -38,7 +38,7 @@ async fn free_port() -> u16 {
 }
 
 async fn connect_error(pool: &TestPool) -> (Cause, String) {
-    let error = pool.checkout(0, LONG).await.unwrap_err();
+    let error = pool.lease(0, LONG).await.unwrap_err();
     assert!(matches!(error, CheckoutError::Connect(_)), "{error:?}");
     (error.cause(), error.to_string())
 }
@@ -77,11 +77,11 @@ async fn every_address_is_tried_and_the_good_one_first_the_next_time() {
     let peer = Peer::bind_to(THREE).await;
     let pool = named(peer.port, || Ok(vec![ONE, TWO, THREE]));
     bounded(async {
-        let first = pool.checkout(0, LONG).await.unwrap();
+        let first = pool.lease(0, LONG).await.unwrap();
         // Another listener on the first address would now win if the order were the name's.
         let port = peer.port;
         let _decoy = tokio::net::TcpListener::bind((ONE, port)).await.unwrap();
-        let second = pool.checkout(0, LONG).await.unwrap();
+        let second = pool.lease(0, LONG).await.unwrap();
         assert_eq!(pool.stats().connects_total, 2);
         peer.accept().await;
         peer.accept().await;
@@ -120,7 +120,7 @@ async fn an_address_that_swallows_syns_leaves_the_next_one_its_share() {
     tokio::time::pause();
     let clock = Clock::new();
     let start = clock.now();
-    let lease = pool.checkout(0, LONG).await.unwrap();
+    let lease = pool.lease(0, LONG).await.unwrap();
     assert!(is_about(start.until(clock.now()), 1_000));
     drop(lease);
 }
@@ -131,7 +131,7 @@ async fn the_checkout_time_ends_waiting_and_not_the_dial() {
     let port = hole.local_addr().unwrap().as_socket().unwrap().port();
     let pool = named(port, || Ok(vec![TWO]));
     tokio::time::pause();
-    let error = pool.checkout(0, Duration::from_millis(100)).await.unwrap_err();
+    let error = pool.lease(0, Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(error.cause(), Cause::ConnectTimeout);
 }
 
@@ -195,7 +195,7 @@ async fn a_failed_h2_dial_tells_everyone_it_was_for() {
     let peer = Peer::bind().await;
     let pool = pool(settings(PoolProtocol::H2c, 1), &[peer.port]);
     bounded(async {
-        let checkouts = (0..3).map(|_| pool.checkout(0, LONG));
+        let checkouts = (0..3).map(|_| pool.lease(0, LONG));
         let (failed, ()) = tokio::join!(futures_util::future::join_all(checkouts), async {
             drop(peer.accept().await);
         });

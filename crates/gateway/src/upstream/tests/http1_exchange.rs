@@ -24,7 +24,7 @@ async fn failure(
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     let error = bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (sent, ()) = tokio::join!(lease.send(post(body)), async {
             conn.head().await.unwrap();
@@ -101,9 +101,9 @@ async fn a_connection_closed_while_idle_hands_back_or_fails_and_never_sends_agai
         let peer = Peer::bind().await;
         let pool = pool(http1(), &[peer.port]);
         bounded(async {
-            drop(pool.checkout(0, LONG).await.unwrap());
+            drop(pool.lease(0, LONG).await.unwrap());
             let mut conn = peer.accept().await;
-            let lease = pool.checkout(0, LONG).await.unwrap();
+            let lease = pool.lease(0, LONG).await.unwrap();
             assert!(lease.is_reused());
             conn.stream.shutdown().await.unwrap();
             let error = lease.send(post(full("once"))).await.unwrap_err();
@@ -126,7 +126,7 @@ async fn a_request_on_a_connection_known_closed_is_handed_back_whole() {
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         drop(peer.accept().await);
         pool.until(|stats| stats.open == 0).await;
         let error = lease.send(post(full("once"))).await.unwrap_err();
@@ -142,7 +142,7 @@ async fn a_response_body_dropped_early_closes_the_connection() {
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (response, ()) = tokio::join!(lease.send(get(empty())), async {
             conn.head().await.unwrap();
@@ -162,7 +162,7 @@ async fn a_send_dropped_before_the_head_closes_the_connection() {
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let mut sent = Box::pin(lease.send(get(empty())));
         assert!(pends(&mut sent).await);
@@ -179,7 +179,7 @@ async fn a_response_without_a_body_gives_the_connection_back() {
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (response, ()) = tokio::join!(lease.send(get(empty())), async {
             conn.head().await.unwrap();
@@ -196,7 +196,7 @@ async fn connection_close_is_not_reused() {
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (body, ()) =
             tokio::join!(async { text(lease.send(get(empty())).await.unwrap()).await }, async {
@@ -218,7 +218,7 @@ async fn an_early_answer_keeps_the_connection_in_use_until_the_upload_ends() {
     let pool = pool(http1(), &[peer.port]);
     let (frames, body) = endless();
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (answer, ()) =
             tokio::join!(async { text(lease.send(post(body)).await.unwrap()).await }, async {
@@ -240,7 +240,7 @@ async fn drained(limit: u64) -> (usize, u64) {
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (response, ()) = tokio::join!(lease.send(get(empty())), async {
             conn.head().await.unwrap();
@@ -269,7 +269,7 @@ async fn a_tunnel_takes_its_connection_out_of_the_pool_and_passes_bytes() {
     let peer = Peer::bind().await;
     let pool = pool(settings(PoolProtocol::Http1, 1), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let mut request = get(empty());
         request.headers_mut().insert("connection", "upgrade".parse().unwrap());
@@ -290,7 +290,7 @@ async fn a_tunnel_takes_its_connection_out_of_the_pool_and_passes_bytes() {
         let stats = pool.stats();
         assert_eq!((stats.open, stats.detached, stats.idle), (0, 1, 0));
         // Its place is free although the tunnel stands.
-        drop(pool.checkout(0, LONG).await.unwrap());
+        drop(pool.lease(0, LONG).await.unwrap());
         drop(tunnel);
         let stats = pool.until(|stats| stats.detached == 0).await;
         assert_eq!(stats.closed.detached, 1);
@@ -303,14 +303,14 @@ async fn a_body_that_leaves_the_pool_frees_its_place_and_is_not_pooled() {
     let peer = Peer::bind().await;
     let pool = pool(settings(PoolProtocol::Http1, 1), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (response, ()) = tokio::join!(lease.send(get(empty())), async {
             conn.head().await.unwrap();
             conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n").await;
         });
         let mut response = response.unwrap();
-        let mut waits = Box::pin(pool.checkout(0, LONG));
+        let mut waits = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut waits).await);
         response.body_mut().leave_pool();
         drop(waits.await.unwrap());
@@ -328,7 +328,7 @@ async fn a_body_that_breaks_off_is_an_error_and_frees_the_place() {
     let peer = Peer::bind().await;
     let pool = pool(http1(), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         let (response, ()) = tokio::join!(lease.send(get(empty())), async {
             conn.head().await.unwrap();

@@ -27,7 +27,7 @@ async fn a_burst_shares_one_connection() {
     let pool = pool(h2c(8), &[peer.port]);
     let mut streams = serve_h2(peer, 250);
     bounded(async {
-        let leases = futures_util::future::join_all((0..100).map(|_| pool.checkout(0, LONG))).await;
+        let leases = futures_util::future::join_all((0..100).map(|_| pool.lease(0, LONG))).await;
         let sends = leases.into_iter().map(|lease| lease.unwrap().send(h2_get(empty())));
         let answers = tokio::spawn(futures_util::future::join_all(sends));
         for _ in 0..100 {
@@ -48,11 +48,11 @@ async fn beyond_the_peers_limit_a_second_connection_opens_before_anyone_queues()
     bounded(async {
         let mut leases = Vec::new();
         for _ in 0..4 {
-            leases.push(pool.checkout(0, LONG).await.unwrap());
+            leases.push(pool.lease(0, LONG).await.unwrap());
         }
         let stats = pool.stats();
         assert_eq!((stats.open, stats.in_use, stats.connects_total), (2, 4, 2));
-        let mut waits = Box::pin(pool.checkout(0, LONG));
+        let mut waits = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut waits).await);
         assert_eq!(pool.stats().waiting, 1);
         leases.pop();
@@ -67,12 +67,12 @@ async fn our_own_cap_holds_where_the_peer_has_none() {
     let peer = Peer::bind().await;
     let pool = pool(PoolSettings { h2_streams: 1, ..h2c(1) }, &[peer.port]);
     bounded(async {
-        let (lease, _conn) = tokio::join!(pool.checkout(0, LONG), async {
+        let (lease, _conn) = tokio::join!(pool.lease(0, LONG), async {
             let mut conn = peer.accept().await;
             conn.h2_preface(&[]).await;
             conn
         });
-        let mut waits = Box::pin(pool.checkout(0, LONG));
+        let mut waits = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut waits).await);
         drop(lease.unwrap());
         drop(waits.await.unwrap());
@@ -85,13 +85,13 @@ async fn a_raised_limit_serves_the_waiters() {
     let peer = Peer::bind().await;
     let pool = pool(h2c(1), &[peer.port]);
     bounded(async {
-        let (lease, mut conn) = tokio::join!(pool.checkout(0, LONG), async {
+        let (lease, mut conn) = tokio::join!(pool.lease(0, LONG), async {
             let mut conn = peer.accept().await;
             conn.h2_preface(&ONE_STREAM).await;
             conn
         });
         let _lease = lease.unwrap();
-        let mut waits = Box::pin(pool.checkout(0, LONG));
+        let mut waits = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut waits).await);
         conn.send_frame(SETTINGS, &[0, 3, 0, 0, 0, 2]).await;
         drop(waits.await.unwrap());
@@ -105,7 +105,7 @@ async fn reset_by_peer(reason: Reason) -> Cause {
     let pool = pool(h2c(2), &[peer.port]);
     let mut streams = serve_h2(peer, 100);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let (sent, ()) = tokio::join!(lease.send(h2_get(empty())), async {
             streams.recv().await.unwrap().respond.send_reset(reason);
         });
@@ -133,7 +133,7 @@ async fn goaway(last_stream: u32) -> SendError<TestBody> {
     let peer = Peer::bind().await;
     let pool = pool(h2c(1), &[peer.port]);
     bounded(async {
-        let (lease, mut conn) = tokio::join!(pool.checkout(0, LONG), async {
+        let (lease, mut conn) = tokio::join!(pool.lease(0, LONG), async {
             let mut conn = peer.accept().await;
             conn.h2_preface(&[]).await;
             conn
@@ -167,7 +167,7 @@ async fn after_goaway_the_streams_finish_and_new_ones_take_another_connection() 
     let peer = Peer::bind().await;
     let pool = pool(h2c(2), &[peer.port]);
     bounded(async {
-        let (lease, mut conn) = tokio::join!(pool.checkout(0, LONG), async {
+        let (lease, mut conn) = tokio::join!(pool.lease(0, LONG), async {
             let mut conn = peer.accept().await;
             conn.h2_preface(&[]).await;
             conn
@@ -179,7 +179,7 @@ async fn after_goaway_the_streams_finish_and_new_ones_take_another_connection() 
         // A ping after it: once it is answered, GOAWAY has been read.
         conn.send_frame(6, &[7; 8]).await;
         conn.frame(6).await.unwrap();
-        let (next, mut other) = tokio::join!(pool.checkout(0, LONG), async {
+        let (next, mut other) = tokio::join!(pool.lease(0, LONG), async {
             let mut conn = peer.accept().await;
             conn.h2_preface(&[]).await;
             conn
@@ -204,7 +204,7 @@ async fn a_response_body_dropped_early_resets_the_stream_and_its_upload() {
     let mut streams = serve_h2(peer, 100);
     let (frames, body) = endless();
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let (sent, (mut send, stream)) = tokio::join!(lease.send(h2_get(body)), async {
             let mut stream = streams.recv().await.unwrap();
             (stream.answer(false), stream)
@@ -228,7 +228,7 @@ async fn a_send_dropped_before_the_head_resets_the_stream() {
     let mut streams = serve_h2(peer, 100);
     let (frames, body) = endless();
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut sent = Box::pin(lease.send(h2_get(body)));
         assert!(pends(&mut sent).await);
         let mut stream = streams.recv().await.unwrap();
@@ -248,7 +248,7 @@ async fn a_request_body_that_fails_is_an_upload_failure() {
     let mut streams = serve_h2(peer, 100);
     let (frames, body) = endless();
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let (sent, _stream) = tokio::join!(lease.send(h2_get(body)), async {
             let stream = streams.recv().await.unwrap();
             frames.send(Err(std::io::Error::other("the caller left"))).unwrap();
@@ -264,7 +264,7 @@ async fn a_protocol_error_of_the_peer_is_malformed() {
     let peer = Peer::bind().await;
     let pool = pool(h2c(1), &[peer.port]);
     bounded(async {
-        let (lease, mut conn) = tokio::join!(pool.checkout(0, LONG), async {
+        let (lease, mut conn) = tokio::join!(pool.lease(0, LONG), async {
             let mut conn = peer.accept().await;
             conn.h2_preface(&[]).await;
             conn
@@ -284,7 +284,7 @@ async fn a_protocol_error_of_the_peer_is_malformed() {
 async fn a_peer_that_stops_answering_pings_is_closed() {
     let peer = Peer::bind().await;
     let pool = pool(h2c(1), &[peer.port]);
-    let (lease, mut conn) = tokio::join!(pool.checkout(0, LONG), async {
+    let (lease, mut conn) = tokio::join!(pool.lease(0, LONG), async {
         let mut conn = peer.accept().await;
         conn.h2_preface(&[]).await;
         conn
@@ -301,7 +301,7 @@ async fn a_peer_that_stops_answering_pings_is_closed() {
 async fn a_peer_that_is_silent_while_idle_is_closed_too() {
     let peer = Peer::bind().await;
     let pool = pool(PoolSettings { h2_idle: Duration::from_secs(3_600), ..h2c(1) }, &[peer.port]);
-    let (lease, _conn) = tokio::join!(pool.checkout(0, LONG), async {
+    let (lease, _conn) = tokio::join!(pool.lease(0, LONG), async {
         let mut conn = peer.accept().await;
         conn.h2_preface(&[]).await;
         conn
@@ -316,7 +316,7 @@ async fn a_connection_without_streams_is_closed_after_its_idle_time() {
     let peer = Peer::bind().await;
     let pool = pool(h2c(1), &[peer.port]);
     let _streams = serve_h2(peer, 100);
-    drop(pool.checkout(0, LONG).await.unwrap());
+    drop(pool.lease(0, LONG).await.unwrap());
     tokio::time::pause();
     assert_eq!(pool.until(|stats| stats.open == 0).await.closed.expired, 1);
 }
@@ -327,8 +327,8 @@ async fn an_idle_connection_of_another_endpoint_makes_room() {
     let pool = pool(h2c(1), &[one.port, other.port]);
     let (_one, _other) = (serve_h2(one, 100), serve_h2(other, 100));
     bounded(async {
-        let busy = pool.checkout(0, LONG).await.unwrap();
-        let mut waits = Box::pin(pool.checkout(1, LONG));
+        let busy = pool.lease(0, LONG).await.unwrap();
+        let mut waits = Box::pin(pool.lease(1, LONG));
         assert!(pends(&mut waits).await);
         assert_eq!(pool.stats().closing, 0);
         drop(busy);
@@ -345,7 +345,7 @@ async fn a_whole_answer_frees_the_stream() {
     let pool = pool(h2c(1), &[peer.port]);
     let mut streams = serve_h2(peer, 100);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let (sent, stream) = tokio::join!(lease.send(h2_get(full("ask"))), async {
             let mut stream = streams.recv().await.unwrap();
             stream.answer(false).send_data("answer".into(), true).unwrap();
@@ -367,7 +367,7 @@ async fn what_the_peer_resets_stays_reset_on_the_wire() {
     let peer = Peer::bind().await;
     let pool = pool(h2c(1), &[peer.port]);
     bounded(async {
-        let (lease, mut conn) = tokio::join!(pool.checkout(0, LONG), async {
+        let (lease, mut conn) = tokio::join!(pool.lease(0, LONG), async {
             let mut conn = peer.accept().await;
             conn.h2_preface(&[]).await;
             conn

@@ -21,7 +21,7 @@ async fn calls(pool: TestPool, mut rng: SplitMix64, protocol: PoolProtocol) {
         let dice = rng.next_u64();
         let endpoint = usize::from(dice & 1 == 1);
         let leaves = (dice >> 1) % 8;
-        let mut checkout = Box::pin(pool.checkout(endpoint, LONG));
+        let mut checkout = Box::pin(pool.lease(endpoint, LONG));
         if leaves == 0 {
             let _ = pends(&mut checkout).await;
             continue;

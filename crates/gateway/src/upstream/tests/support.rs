@@ -93,7 +93,7 @@ pub(super) async fn text(response: Response<UpstreamBody>) -> String {
 
 /// One exchange through the pool, and the text of the answer.
 pub(super) async fn exchange(pool: &TestPool, endpoint: usize) -> String {
-    let lease = pool.checkout(endpoint, LONG).await.unwrap();
+    let lease = pool.lease(endpoint, LONG).await.unwrap();
     text(lease.send(get(empty())).await.unwrap()).await
 }
 

@@ -26,15 +26,15 @@ async fn the_connection_used_last_is_reused_first() {
     let pool = pool(http1(8), &[peer.port]);
     let _ = peer.serve();
     bounded(async {
-        let first = pool.checkout(0, LONG).await.unwrap();
-        let second = pool.checkout(0, LONG).await.unwrap();
+        let first = pool.lease(0, LONG).await.unwrap();
+        let second = pool.lease(0, LONG).await.unwrap();
         assert!(!first.is_reused());
         let one = text(first.send(get(empty())).await.unwrap()).await;
         pool.until(|stats| stats.idle == 1).await;
         let two = text(second.send(get(empty())).await.unwrap()).await;
         assert_ne!(one, two);
         pool.until(|stats| stats.idle == 2).await;
-        let again = pool.checkout(0, LONG).await.unwrap();
+        let again = pool.lease(0, LONG).await.unwrap();
         assert!(again.is_reused());
         assert_eq!(served(&pool, again).await, two);
         let stats = pool.stats();
@@ -48,7 +48,7 @@ async fn a_lease_dropped_unsent_goes_back() {
     let peer = Peer::bind().await;
     let pool = pool(http1(8), &[peer.port]);
     let requests = peer.serve();
-    drop(bounded(pool.checkout(0, LONG)).await.unwrap());
+    drop(bounded(pool.lease(0, LONG)).await.unwrap());
     let stats = pool.stats();
     assert_eq!((stats.idle, stats.in_use, stats.open), (1, 0, 1));
     assert_eq!(requests.load(std::sync::atomic::Ordering::SeqCst), 0);
@@ -59,16 +59,16 @@ async fn a_connection_idle_for_four_seconds_is_reused_and_a_moment_later_is_not(
     let peer = Peer::bind().await;
     let pool = pool(http1(8), &[peer.port]);
     let _ = peer.serve();
-    let lease = pool.checkout(0, LONG).await.unwrap();
+    let lease = pool.lease(0, LONG).await.unwrap();
     tokio::time::pause();
     drop(lease);
     tokio::time::advance(Duration::from_secs(4)).await;
-    let lease = pool.checkout(0, LONG).await.unwrap();
+    let lease = pool.lease(0, LONG).await.unwrap();
     assert!(lease.is_reused());
     drop(lease);
     tokio::time::advance(Duration::from_millis(4_001)).await;
     tokio::time::resume();
-    let lease = pool.checkout(0, LONG).await.unwrap();
+    let lease = pool.lease(0, LONG).await.unwrap();
     assert!(!lease.is_reused());
     assert_eq!(text(lease.send(get(empty())).await.unwrap()).await, "1");
     pool.until(|stats| stats.closed.expired == 1).await;
@@ -92,9 +92,9 @@ async fn waiters_are_served_in_order_of_arrival() {
     let pool = pool(http1(1), &[peer.port]);
     let _ = peer.serve();
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
-        let mut first = Box::pin(pool.checkout(0, LONG));
-        let mut second = Box::pin(pool.checkout(0, LONG));
+        let lease = pool.lease(0, LONG).await.unwrap();
+        let mut first = Box::pin(pool.lease(0, LONG));
+        let mut second = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut first).await);
         assert!(pends(&mut second).await);
         assert_eq!((pool.stats().waiting, pool.stats().open), (2, 1));
@@ -110,11 +110,11 @@ async fn waiters_are_served_in_order_of_arrival() {
 async fn a_waiter_gives_up_when_its_time_is_over_and_not_before() {
     let peer = Peer::bind().await;
     let pool = pool(http1(1), &[peer.port]);
-    let lease = pool.checkout(0, LONG).await.unwrap();
+    let lease = pool.lease(0, LONG).await.unwrap();
     tokio::time::pause();
     let clock = Clock::new();
     let start = clock.now();
-    let error = pool.checkout(0, Duration::from_secs(1)).await.unwrap_err();
+    let error = pool.lease(0, Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(error.cause(), Cause::CheckoutTimeout);
     assert!(is_about(start.until(clock.now()), 1_000));
     assert_eq!(pool.stats().waiting, 0);
@@ -126,10 +126,10 @@ async fn a_waiter_that_leaves_keeps_nothing() {
     let peer = Peer::bind().await;
     let pool = pool(http1(1), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
-        let mut leaves = Box::pin(pool.checkout(0, LONG));
-        let mut granted = Box::pin(pool.checkout(0, LONG));
-        let mut stays = Box::pin(pool.checkout(0, LONG));
+        let lease = pool.lease(0, LONG).await.unwrap();
+        let mut leaves = Box::pin(pool.lease(0, LONG));
+        let mut granted = Box::pin(pool.lease(0, LONG));
+        let mut stays = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut leaves).await);
         assert!(pends(&mut granted).await);
         assert!(pends(&mut stays).await);
@@ -150,13 +150,13 @@ async fn a_dial_outlives_the_checkout_that_asked_for_it() {
     let peer = Peer::bind().await;
     let pool = pool(http1(1), &[peer.port]);
     bounded(async {
-        let mut leaves = Box::pin(pool.checkout(0, LONG));
+        let mut leaves = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut leaves).await);
         assert_eq!(pool.stats().dialing, 1);
         drop(leaves);
         let stats = pool.until(|stats| stats.idle == 1).await;
         assert_eq!((stats.open, stats.dialing, stats.waiting), (1, 0, 0));
-        assert!(pool.checkout(0, LONG).await.unwrap().is_reused());
+        assert!(pool.lease(0, LONG).await.unwrap().is_reused());
     })
     .await;
 }
@@ -166,10 +166,10 @@ async fn beyond_the_queue_a_checkout_is_refused_at_once() {
     let peer = Peer::bind().await;
     let pool = pool(crate::upstream::PoolSettings { max_waiting: 1, ..http1(1) }, &[peer.port]);
     bounded(async {
-        let _lease = pool.checkout(0, LONG).await.unwrap();
-        let mut waits = Box::pin(pool.checkout(0, LONG));
+        let _lease = pool.lease(0, LONG).await.unwrap();
+        let mut waits = Box::pin(pool.lease(0, LONG));
         assert!(pends(&mut waits).await);
-        let error = pool.checkout(0, LONG).await.unwrap_err();
+        let error = pool.lease(0, LONG).await.unwrap_err();
         assert!(matches!(error, CheckoutError::QueueFull));
         assert_eq!(error.cause(), Cause::CheckoutTimeout);
         assert_eq!((pool.stats().waiting, pool.stats().refused_total), (1, 1));
@@ -198,10 +198,10 @@ async fn an_idle_connection_of_another_endpoint_makes_room() {
 async fn two_endpoints_want_one_connection(held: Duration) -> PoolStats {
     let (one, other) = (Peer::bind().await, Peer::bind().await);
     let pool = pool(http1(1), &[one.port, other.port]);
-    let lease = pool.checkout(0, LONG).await.unwrap();
+    let lease = pool.lease(0, LONG).await.unwrap();
     tokio::time::pause();
-    let mut first = Box::pin(pool.checkout(1, Duration::from_secs(10)));
-    let mut second = Box::pin(pool.checkout(0, Duration::from_secs(10)));
+    let mut first = Box::pin(pool.lease(1, Duration::from_secs(10)));
+    let mut second = Box::pin(pool.lease(0, Duration::from_secs(10)));
     assert!(pends(&mut first).await);
     assert!(pends(&mut second).await);
     tokio::time::advance(held).await;
@@ -230,7 +230,7 @@ async fn the_last_clone_takes_the_idle_connections_along() {
     let peer = Peer::bind().await;
     let pool = pool(http1(2), &[peer.port]);
     bounded(async {
-        let lease = pool.checkout(0, LONG).await.unwrap();
+        let lease = pool.lease(0, LONG).await.unwrap();
         let mut conn = peer.accept().await;
         drop(lease);
         let clone = pool.clone();
@@ -247,11 +247,11 @@ async fn a_peer_that_closes_an_idle_connection_frees_its_place_at_once() {
     let peer = Peer::bind().await;
     let pool = pool(http1(1), &[peer.port]);
     bounded(async {
-        drop(pool.checkout(0, LONG).await.unwrap());
+        drop(pool.lease(0, LONG).await.unwrap());
         drop(peer.accept().await);
         let stats = pool.until(|stats| stats.open == 0).await;
         assert_eq!((stats.idle, stats.closed.peer), (0, 1));
-        assert!(!pool.checkout(0, LONG).await.unwrap().is_reused());
+        assert!(!pool.lease(0, LONG).await.unwrap().is_reused());
     })
     .await;
 }
