@@ -146,7 +146,7 @@ impl AdminBackend for Backend {
                 state: if switched_by.is_some() { "off" } else { "on" },
                 switched_by,
                 on_again_in_ms: off.map(|off| millis(off.left)),
-                peer: off.map(|off| off.who.clone()),
+                by: off.map(|off| off.who.clone()),
                 reason: off.map(|off| off.reason.clone()).filter(|reason| !reason.is_empty()),
             }
         };

@@ -194,12 +194,11 @@ fn audited(diagnostics: Diagnostics) -> KillSwitch {
                 return;
             }
         };
-        let pairs: [(&str, &(dyn Display + Sync)); 4] = [
-            ("upstream", &line.scope),
-            ("until", &until),
-            ("by", &line.who),
-            ("reason", &line.reason),
-        ];
+        let mut pairs: Vec<(&str, &(dyn Display + Sync))> = vec![("upstream", &line.scope)];
+        let texts = [("until", &until), ("by", &line.who), ("reason", &line.reason)];
+        for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            pairs.push((key, text));
+        }
         diagnostics.warn(Topic::Retries, message, &pairs);
     })
 }
@@ -249,6 +248,34 @@ fn field_names(names: &config::HeaderNames) -> FieldNames {
         request_id: names.request_id.clone(),
         correlation_id: names.correlation_id.clone(),
     }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall::{Change, Scope, StackConfig};
+
+    use super::*;
+    use crate::lines::tests::Page;
+
+    #[tokio::test]
+    async fn a_line_about_a_switch_holds_no_empty_pairs() {
+        let page = Page::default();
+        let diagnostics = Diagnostics::to(page.clone(), false, Clock::new()).unwrap();
+        let switch = audited(diagnostics.clone());
+        let stack = Stack::new("orders", &StackConfig::http()).unwrap();
+        switch.attach(&stack).unwrap();
+        let off = Change::Off { ttl: Duration::from_secs(60) };
+        switch.set(Scope::Named("orders".to_owned()), off, "127.0.0.1:5", "storm").unwrap();
+        switch.set(Scope::All, Change::On, "127.0.0.1:5", "").unwrap();
+        assert!(diagnostics.close().await);
+        let text = page.text();
+        let [off, on] = text.lines().collect::<Vec<_>>()[..] else { panic!("two lines: {text}") };
+        assert!(off.contains(" WARN retries switched off upstream=orders until=20"), "{off}");
+        assert!(off.ends_with("Z by=127.0.0.1:5 reason=storm"), "{off}");
+        assert!(on.ends_with(" WARN retries switched on upstream=all by=127.0.0.1:5"), "{on}");
+    }
+}
 }
 
 fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
