@@ -40,8 +40,8 @@ pub(super) fn upstreams(checker: &mut Checker, raw: &Named<RawUpstream>) -> Vec<
 
 fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) {
-        let allowed = "a name of 1 to 64 letters, digits, hyphens and underscores";
+    if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) || name.starts_with('_') {
+        let allowed = "1 to 64 letters, digits, `-` and `_`, and not `_` first";
         scope.refuse_whole(Finding::refused(scope.whole(), name, allowed));
     }
     let endpoints = endpoints(&mut scope, &raw.endpoints);
