@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack};
-use seawall_policy::{
-    BreakerOptions, BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams,
-};
+use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, StackParams};
 
 use crate::access_log::AccessLog;
 use crate::config::{self, GatewayConfig, Protocol};
@@ -124,7 +122,7 @@ impl Upstream {
             .map(|(index, _)| index)
             .collect();
         let endpoints = upstream.endpoints.len();
-        let params = StackParams::new(&stack_config(upstream))
+        let params = StackParams::new(&upstream.stack_config())
             .map_err(|refused| refused.under(&format!("upstreams.{}", upstream.name)))?;
         let stack = Stack::with_topology(
             upstream.name.as_str(),
@@ -203,26 +201,6 @@ fn audited(diagnostics: Diagnostics) -> KillSwitch {
     })
 }
 
-/// The chain in front of an upstream. The total may be overridden by a route, per call.
-fn stack_config(upstream: &config::Upstream) -> StackConfig {
-    // Where nobody set a timeout, only a call that has timed out is slow: half of a default of
-    // 12 s says nothing about what this upstream's callers call slow.
-    let judged = |breaker: BreakerOptions| BreakerOptions {
-        slow: breaker.slow.or(Some(upstream.timeouts.attempt)),
-        ..breaker
-    };
-    StackConfig {
-        total: Some(upstream.timeouts.total),
-        retry: upstream.retry,
-        budget: upstream.budget,
-        breaker: upstream.breaker.map(judged),
-        attempt_timeout: Some(upstream.timeouts.attempt),
-        bulkhead: Some(upstream.bulkhead),
-        checkout: Some(upstream.timeouts.checkout),
-        connect: Some(upstream.timeouts.connect),
-    }
-}
-
 fn pool_settings(upstream: &config::Upstream) -> PoolSettings {
     let protocol = match upstream.protocol {
         Protocol::Http1 => PoolProtocol::Http1,
@@ -248,6 +226,28 @@ fn field_names(names: &config::HeaderNames) -> FieldNames {
         request_id: names.request_id.clone(),
         correlation_id: names.correlation_id.clone(),
     }
+}
+
+fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
+    let labels = |upstream: &Upstream| UpstreamLabels {
+        upstream: upstream.config.name.clone(),
+        endpoints: upstream.endpoint_names.clone(),
+    };
+    let route =
+        |route: &config::Route| RouteLabels { route: route.name.clone(), upstream: route.upstream };
+    Shape {
+        routes: config.routes.iter().map(route).collect(),
+        upstreams: upstreams.iter().map(labels).collect(),
+        listeners: config.listeners.iter().map(|at| at.address.to_string()).collect(),
+    }
+}
+
+/// Our name in `Via`.
+const PSEUDONYM: &str = "seawall";
+/// Lookups at once. Source: seawall-design.
+const LOOKUPS: usize = 8;
+/// How long a good answer is used without asking again. Source: seawall-design.
+const RESOLVED_FOR: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -276,25 +276,3 @@ mod tests {
         assert!(on.ends_with(" WARN retries switched on upstream=all by=127.0.0.1:5"), "{on}");
     }
 }
-}
-
-fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
-    let labels = |upstream: &Upstream| UpstreamLabels {
-        upstream: upstream.config.name.clone(),
-        endpoints: upstream.endpoint_names.clone(),
-    };
-    let route =
-        |route: &config::Route| RouteLabels { route: route.name.clone(), upstream: route.upstream };
-    Shape {
-        routes: config.routes.iter().map(route).collect(),
-        upstreams: upstreams.iter().map(labels).collect(),
-        listeners: config.listeners.iter().map(|at| at.address.to_string()).collect(),
-    }
-}
-
-/// Our name in `Via`.
-const PSEUDONYM: &str = "seawall";
-/// Lookups at once. Source: seawall-design.
-const LOOKUPS: usize = 8;
-/// How long a good answer is used without asking again. Source: seawall-design.
-const RESOLVED_FOR: Duration = Duration::from_secs(5);
