@@ -8,7 +8,7 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
 use seawall::{Answer, AttemptContext, CallShared, Clock, HttpClassify, OnAbandon};
-use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, remaining_to_send};
+use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, Timestamp, remaining_to_send};
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
@@ -34,6 +34,10 @@ pub(crate) struct Outbound {
     pub(crate) checkout: Duration,
     /// The attempt number the caller stated, if it may.
     pub(crate) caller_attempt: u32,
+    /// What is kept back of a time limit of ours for the answer's way to the caller.
+    pub(crate) margin: Duration,
+    /// When our answer must leave by the caller's word; the margin is off it already.
+    pub(crate) stated: Option<Timestamp>,
     /// Names of the fields to state deadline and attempt in; `None`: do not.
     pub(crate) names: Option<HeaderNames>,
     pub(crate) protocol: Protocol,
@@ -127,11 +131,7 @@ impl Outbound {
         }
     }
 
-    fn request(
-        &self,
-        context: &AttemptContext,
-        now: seawall_policy::Timestamp,
-    ) -> Request<RequestBody> {
+    fn request(&self, context: &AttemptContext, now: Timestamp) -> Request<RequestBody> {
         let body = self.upload.as_ref().map_or(RequestBody::Empty, Upload::read);
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
@@ -150,7 +150,8 @@ impl Outbound {
             let number = self.caller_attempt.max(context.number());
             let headers = request.headers_mut();
             headers.insert(names.attempt.clone(), HeaderValue::from(number));
-            if let Some(left) = remaining_to_send(now, context.deadline(), Duration::ZERO, None) {
+            let left = left_upstream(now, context.deadline(), self.stated, self.margin);
+            if let Some(left) = left {
                 headers.insert(names.remaining.clone(), HeaderValue::from(left));
             }
         }
@@ -183,6 +184,22 @@ impl Outbound {
             reply: Reply::None,
         }
     }
+}
+
+/// The milliseconds an attempt tells its upstream. An answer that comes when the attempt's own time
+/// is over comes too late, so the margin is off that time as it is off the caller's; of a time that
+/// is not twice the margin, half.
+fn left_upstream(
+    now: Timestamp,
+    deadline: Timestamp,
+    stated: Option<Timestamp>,
+    margin: Duration,
+) -> Option<u64> {
+    let kept_back = match stated {
+        Some(stated) if stated <= deadline => Duration::ZERO,
+        _ => margin.min(now.until(deadline) / 2),
+    };
+    remaining_to_send(now, deadline, kept_back, None)
 }
 
 /// An attempt that was sent. If it runs on without its caller and is then given up, its own time
@@ -290,3 +307,24 @@ const ASIDE_TIME: Duration = Duration::from_millis(100);
 const DRAIN_BYTES: u64 = 256 * 1024;
 /// The longest time to read it.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_margin_is_off_whatever_bounds_the_attempt_and_off_it_once() {
+        let at = Timestamp::from_millis;
+        let told = |deadline, stated: Option<u64>| {
+            left_upstream(at(1000), at(deadline), stated.map(at), Duration::from_millis(5))
+        };
+        assert_eq!(told(3000, None), Some(1995), "the attempt's own time");
+        assert_eq!(told(3000, Some(9000)), Some(1995), "the caller has longer");
+        assert_eq!(told(3000, Some(3000)), Some(2000), "the caller's time, kept back before");
+        assert_eq!(told(3000, Some(3001)), Some(1995));
+        assert_eq!(told(1010, None), Some(5), "half of a short time");
+        assert_eq!(told(1004, None), Some(2));
+        assert_eq!(told(1001, None), None);
+        assert_eq!(told(1000, None), None);
+    }
+}

@@ -77,6 +77,8 @@ pub(crate) async fn handle_request(
         upstream: route.upstream,
         checkout: upstream.config.timeouts.checkout,
         caller_attempt: exchange.caller_attempt.unwrap_or(1),
+        margin: gateway.margin(),
+        stated: exchange.deadline,
         names: upstream.config.send_deadline.then(|| gateway.config.headers.clone()),
         protocol: upstream.config.protocol,
         progress: Arc::clone(&exchange.progress),
