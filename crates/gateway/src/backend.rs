@@ -186,8 +186,10 @@ impl Source for Scraped {
                 closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
             };
         }
-        for (upstream, into) in self.gateway.upstreams.iter().zip(&mut snapshot.upstreams) {
+        let upstreams = self.gateway.upstreams.iter().zip(&mut snapshot.upstreams);
+        for (index, (upstream, into)) in upstreams.enumerate() {
             collect_upstream(&self.gateway, upstream, into);
+            into.unmatched = self.gateway.unmatched.counts(index);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::headers::{FieldNames, Fields};
 use crate::lines;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
+use crate::unmatched::Unmatched;
 use crate::upload::RequestBody;
 use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
 
@@ -32,6 +33,8 @@ pub(crate) struct Gateway {
     pub(crate) resolver: Resolver,
     pub(crate) rules: HttpClassify,
     pub(crate) kill_switch: KillSwitch,
+    /// Errors that no rule matches.
+    pub(crate) unmatched: Arc<Unmatched>,
     /// How late our answers leave, for the margin on stated deadlines.
     return_path: Mutex<ReturnPath>,
 }
@@ -70,16 +73,19 @@ impl Gateway {
         let routes = RouteTable::new(
             routes.map(|(index, route)| (route.host.as_deref(), route.path_prefix.as_str(), index)),
         );
+        let shape = shape(&config, &upstreams);
+        let unmatched = Unmatched::new(shape.upstreams.clone(), diagnostics.clone());
         Ok(Arc::new(Self {
             routes,
             fields: Fields::new(field_names(&config.headers), PSEUDONYM)?,
-            metrics: Arc::new(Metrics::new(shape(&config, &upstreams))),
+            metrics: Arc::new(Metrics::new(shape)),
             upstreams,
             access_log,
             diagnostics,
             resolver,
             rules: HttpClassify::new(),
             kill_switch,
+            unmatched: Arc::new(unmatched),
             clock,
             return_path: Mutex::new(ReturnPath::new()),
             config,

@@ -37,6 +37,7 @@ mod refusal;
 mod route;
 mod server;
 mod units;
+mod unmatched;
 mod upgrade;
 mod upload;
 mod upstream;

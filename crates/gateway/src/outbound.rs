@@ -14,8 +14,9 @@ use tokio::time::timeout;
 use crate::config::{HeaderNames, Protocol};
 use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
 use crate::progress::Progress;
+use crate::unmatched::Unmatched;
 use crate::upload::{RequestBody, Upload};
-use crate::upstream::{Lease, Pool, UpstreamBody};
+use crate::upstream::{Lease, Pool, SendError, UpstreamBody};
 
 /// A request as every attempt of its call sends it.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub(crate) struct Outbound {
     pub(crate) clock: Clock,
     pub(crate) rules: HttpClassify,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) unmatched: Arc<Unmatched>,
     pub(crate) route: usize,
     pub(crate) upstream: usize,
     pub(crate) checkout: Duration,
@@ -94,7 +96,7 @@ impl Outbound {
         context.mark_sent();
         let _unended = Unended { outbound: &self, place };
         self.progress.send(now, place, context.number(), context.endpoint());
-        match self.send(lease, request).await {
+        match self.send(lease, request, context.endpoint()).await {
             Ok(response) => self.answered(place, response),
             Err((cause, is_handed_back)) => {
                 if is_handed_back {
@@ -110,6 +112,7 @@ impl Outbound {
         &self,
         lease: Lease<RequestBody>,
         request: Request<RequestBody>,
+        endpoint: usize,
     ) -> Result<Response<UpstreamBody>, (Cause, bool)> {
         let sent = lease.send(request);
         let sent = match &self.upload {
@@ -120,7 +123,17 @@ impl Outbound {
                 () = upload.unread() => return Err((Cause::AttemptTimeout, false)),
             },
         };
-        sent.map_err(|error| (error.cause, error.handed_back.is_some()))
+        sent.map_err(|error| self.failed(&error, endpoint))
+    }
+
+    /// The cause of an exchange's failure, and whether the request is back unsent.
+    fn failed(&self, error: &SendError<RequestBody>, endpoint: usize) -> (Cause, bool) {
+        let breaks_upload = self.upload.as_ref().is_some_and(|upload| upload.broken().is_some());
+        if let (Cause::Unmatched, Some(source), false) = (error.cause, &error.source, breaks_upload)
+        {
+            self.unmatched.record(self.upstream, endpoint, source);
+        }
+        (error.cause, error.handed_back.is_some())
     }
 
     fn count(&self, kind: Kind) {
@@ -311,6 +324,56 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostics::Diagnostics;
+    use crate::metrics::{Shape, UpstreamLabels};
+    use crate::unmatched::tests::hyper_error;
+    use crate::upstream::{PoolProtocol, PoolSettings, Resolver};
+
+    /// A request without a body, to be sent nowhere.
+    fn outbound() -> Outbound {
+        let clock = Clock::new();
+        let settings = PoolSettings::new(PoolProtocol::Http1, 1);
+        let resolver = Resolver::new(1, Duration::ZERO, clock);
+        let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+        let upstream = UpstreamLabels { upstream: "up".to_owned(), endpoints: Vec::new() };
+        Outbound {
+            method: Method::GET,
+            uri: Uri::from_static("/"),
+            headers: HeaderMap::new(),
+            upload: None,
+            shared: CallShared::new(),
+            pool: Pool::new(settings, vec![("127.0.0.1".to_owned(), 1)], resolver, clock),
+            clock,
+            rules: HttpClassify::new(),
+            metrics: Arc::new(Metrics::new(Shape::default())),
+            unmatched: Arc::new(Unmatched::new(vec![upstream], diagnostics)),
+            route: 0,
+            upstream: 0,
+            checkout: Duration::ZERO,
+            caller_attempt: 1,
+            margin: Duration::ZERO,
+            stated: None,
+            names: None,
+            protocol: Protocol::Http1,
+            progress: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_that_no_rule_matches_is_counted_by_its_kind_and_others_are_not() {
+        let outbound = outbound();
+        for (kind, cause) in [
+            (std::io::ErrorKind::Other, Cause::Unmatched),
+            (std::io::ErrorKind::ConnectionReset, Cause::Reset),
+        ] {
+            let source = hyper_error(kind.into()).await;
+            assert_eq!(crate::upstream::classify(&source), cause);
+            let error = SendError { cause, handed_back: None, source: Some(source) };
+            assert_eq!(outbound.failed(&error, 0), (cause, false));
+        }
+        let counted = [("io_other_error".to_owned(), 1), ("other".to_owned(), 0)];
+        assert_eq!(outbound.unmatched.counts(0), counted);
+    }
 
     #[test]
     fn the_margin_is_off_whatever_bounds_the_attempt_and_off_it_once() {

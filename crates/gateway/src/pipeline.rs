@@ -73,6 +73,7 @@ pub(crate) async fn handle_request(
         clock: gateway.clock,
         rules: gateway.rules,
         metrics: Arc::clone(&gateway.metrics),
+        unmatched: Arc::clone(&gateway.unmatched),
         route: plan.route,
         upstream: route.upstream,
         checkout: upstream.config.timeouts.checkout,
