@@ -146,7 +146,7 @@ impl AdminBackend for Backend {
                 state: if switched_by.is_some() { "off" } else { "on" },
                 switched_by,
                 on_again_in_ms: off.map(|off| millis(off.left)),
-                peer: off.map(|off| off.who.clone()),
+                by: off.map(|off| off.who.clone()),
                 reason: off.map(|off| off.reason.clone()).filter(|reason| !reason.is_empty()),
             }
         };
@@ -186,8 +186,10 @@ impl Source for Scraped {
                 closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
             };
         }
-        for (upstream, into) in self.gateway.upstreams.iter().zip(&mut snapshot.upstreams) {
+        let upstreams = self.gateway.upstreams.iter().zip(&mut snapshot.upstreams);
+        for (index, (upstream, into)) in upstreams.enumerate() {
             collect_upstream(&self.gateway, upstream, into);
+            into.unmatched = self.gateway.unmatched.counts(index);
         }
     }
 }

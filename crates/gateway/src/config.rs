@@ -15,6 +15,7 @@ mod address;
 mod decode;
 mod edge;
 mod env;
+mod mask;
 mod model;
 mod node;
 mod raw;

@@ -49,6 +49,8 @@ pub(crate) enum Topic {
     Retries,
     /// Connections that could not be accepted or served.
     Connection,
+    /// Errors of upstreams.
+    Upstream,
     /// Faults of our own.
     Internal,
 }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack};
-use seawall_policy::{
-    BreakerOptions, BulkheadOptions, ConfigError, ReturnPath, StackConfig, StackParams,
-};
+use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, StackParams};
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
@@ -18,6 +16,7 @@ use crate::headers::{FieldNames, Fields};
 use crate::lines;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
+use crate::unmatched::Unmatched;
 use crate::upload::RequestBody;
 use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
 
@@ -36,6 +35,8 @@ pub(crate) struct Gateway {
     pub(crate) resolver: Resolver,
     pub(crate) rules: HttpClassify,
     pub(crate) kill_switch: KillSwitch,
+    /// Errors that no rule matches.
+    pub(crate) unmatched: Arc<Unmatched>,
     /// How late our answers leave, for the margin on stated deadlines.
     return_path: Mutex<ReturnPath>,
 }
@@ -74,16 +75,19 @@ impl Gateway {
         let routes = RouteTable::new(
             routes.map(|(index, route)| (route.host.as_deref(), route.path_prefix.as_str(), index)),
         );
+        let shape = shape(&config, &upstreams);
+        let unmatched = Unmatched::new(shape.upstreams.clone(), diagnostics.clone());
         Ok(Arc::new(Self {
             routes,
             fields: Fields::new(field_names(&config.headers), PSEUDONYM)?,
-            metrics: Arc::new(Metrics::new(shape(&config, &upstreams))),
+            metrics: Arc::new(Metrics::new(shape)),
             upstreams,
             access_log,
             diagnostics,
             resolver,
             rules: HttpClassify::new(),
             kill_switch,
+            unmatched: Arc::new(unmatched),
             clock,
             calendar: Calendar::new(clock.now(), clock.unix_millis()),
             return_path: Mutex::new(ReturnPath::new()),
@@ -129,7 +133,7 @@ impl Upstream {
             .map(|(index, _)| index)
             .collect();
         let endpoints = upstream.endpoints.len();
-        let params = StackParams::new(&stack_config(upstream))
+        let params = StackParams::new(&upstream.stack_config())
             .map_err(|refused| refused.under(&format!("upstreams.{}", upstream.name)))?;
         let stack = Stack::with_topology(
             upstream.name.as_str(),
@@ -199,34 +203,13 @@ fn audited(diagnostics: Diagnostics) -> KillSwitch {
                 return;
             }
         };
-        let pairs: [(&str, &(dyn Display + Sync)); 4] = [
-            ("upstream", &line.scope),
-            ("until", &until),
-            ("by", &line.who),
-            ("reason", &line.reason),
-        ];
+        let mut pairs: Vec<(&str, &(dyn Display + Sync))> = vec![("upstream", &line.scope)];
+        let texts = [("until", &until), ("by", &line.who), ("reason", &line.reason)];
+        for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            pairs.push((key, text));
+        }
         diagnostics.warn(Topic::Retries, message, &pairs);
     })
-}
-
-/// The chain in front of an upstream. The total may be overridden by a route, per call.
-fn stack_config(upstream: &config::Upstream) -> StackConfig {
-    // Where nobody set a timeout, only a call that has timed out is slow: half of a default of
-    // 12 s says nothing about what this upstream's callers call slow.
-    let judged = |breaker: BreakerOptions| BreakerOptions {
-        slow: breaker.slow.or(Some(upstream.timeouts.attempt)),
-        ..breaker
-    };
-    StackConfig {
-        total: Some(upstream.timeouts.total),
-        retry: upstream.retry,
-        budget: upstream.budget,
-        breaker: upstream.breaker.map(judged),
-        attempt_timeout: Some(upstream.timeouts.attempt),
-        bulkhead: Some(upstream.bulkhead),
-        checkout: Some(upstream.timeouts.checkout),
-        connect: Some(upstream.timeouts.connect),
-    }
 }
 
 fn pool_settings(upstream: &config::Upstream) -> PoolSettings {
@@ -276,3 +259,31 @@ const PSEUDONYM: &str = "seawall";
 const LOOKUPS: usize = 8;
 /// How long a good answer is used without asking again. Source: seawall-design.
 const RESOLVED_FOR: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall::{Change, Scope, StackConfig};
+
+    use super::*;
+    use crate::lines::tests::Page;
+
+    #[tokio::test]
+    async fn a_line_about_a_switch_holds_no_empty_pairs() {
+        let page = Page::default();
+        let diagnostics = Diagnostics::to(page.clone(), false, Clock::new()).unwrap();
+        let switch = audited(diagnostics.clone());
+        let stack = Stack::new("orders", &StackConfig::http()).unwrap();
+        switch.attach(&stack).unwrap();
+        let off = Change::Off { ttl: Duration::from_secs(60) };
+        switch.set(Scope::Named("orders".to_owned()), off, "127.0.0.1:5", "storm").unwrap();
+        switch.set(Scope::All, Change::On, "127.0.0.1:5", "").unwrap();
+        assert!(diagnostics.close().await);
+        let text = page.text();
+        let [off, on] = text.lines().collect::<Vec<_>>()[..] else { panic!("two lines: {text}") };
+        assert!(off.contains(" WARN retries switched off upstream=orders until=20"), "{off}");
+        assert!(off.ends_with("Z by=127.0.0.1:5 reason=storm"), "{off}");
+        assert!(on.ends_with(" WARN retries switched on upstream=all by=127.0.0.1:5"), "{on}");
+    }
+}

@@ -38,6 +38,7 @@ mod refusal;
 mod route;
 mod server;
 mod units;
+mod unmatched;
 mod upgrade;
 mod upload;
 mod upstream;

@@ -36,8 +36,9 @@ pub(crate) use self::snapshot::{
     BreakerView, BulkheadView, ListenerView, PoolView, Snapshot, Source, UpstreamSnapshot,
 };
 
-/// What the labels of the configuration are. Names must differ from each other within a kind and
-/// must not begin with an underscore, which marks what has none.
+/// What the labels of the configuration are. Names differ from each other within a kind, and none
+/// is `_none`, which marks what has none: a written name does not begin with an underscore, and a
+/// route's default name holds a slash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// The routes, by index.

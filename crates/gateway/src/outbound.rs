@@ -14,8 +14,9 @@ use tokio::time::timeout;
 use crate::config::{HeaderNames, Protocol};
 use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
 use crate::progress::Progress;
+use crate::unmatched::Unmatched;
 use crate::upload::{RequestBody, Upload};
-use crate::upstream::{Lease, Pool, UpstreamBody, Wanted};
+use crate::upstream::{Lease, Pool, SendError, UpstreamBody, Wanted};
 
 /// A request as every attempt of its call sends it.
 #[derive(Debug)]
@@ -28,11 +29,16 @@ pub(crate) struct Outbound {
     pub(crate) pool: Pool<RequestBody>,
     pub(crate) rules: HttpClassify,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) unmatched: Arc<Unmatched>,
     pub(crate) route: usize,
     pub(crate) upstream: usize,
     pub(crate) checkout: Duration,
     /// The attempt number the caller stated, if it may.
     pub(crate) caller_attempt: u32,
+    /// What is kept back of a time limit of ours for the answer's way to the caller.
+    pub(crate) margin: Duration,
+    /// When our answer must leave by the caller's word; the margin is off it already.
+    pub(crate) stated: Option<Timestamp>,
     /// Names of the fields to state deadline and attempt in; `None`: do not.
     pub(crate) names: Option<HeaderNames>,
     pub(crate) protocol: Protocol,
@@ -87,7 +93,7 @@ impl Outbound {
         context.mark_sent();
         let _unended = Unended { outbound: &self, place };
         self.progress.send(now, place, context.number(), context.endpoint());
-        match self.send(lease, request).await {
+        match self.send(lease, request, context.endpoint()).await {
             Ok(response) => self.answered(place, response),
             Err((cause, is_handed_back)) => {
                 if is_handed_back {
@@ -119,6 +125,7 @@ impl Outbound {
         &self,
         lease: Lease<RequestBody>,
         request: Request<RequestBody>,
+        endpoint: usize,
     ) -> Result<Response<UpstreamBody>, (Cause, bool)> {
         let sent = lease.send(request);
         let sent = match &self.upload {
@@ -129,7 +136,17 @@ impl Outbound {
                 () = upload.unread() => return Err((Cause::AttemptTimeout, false)),
             },
         };
-        sent.map_err(|error| (error.cause, error.handed_back.is_some()))
+        sent.map_err(|error| self.failed(&error, endpoint))
+    }
+
+    /// The cause of an exchange's failure, and whether the request is back unsent.
+    fn failed(&self, error: &SendError<RequestBody>, endpoint: usize) -> (Cause, bool) {
+        let breaks_upload = self.upload.as_ref().is_some_and(|upload| upload.broken().is_some());
+        if let (Cause::Unmatched, Some(source), false) = (error.cause, &error.source, breaks_upload)
+        {
+            self.unmatched.record(self.upstream, endpoint, source);
+        }
+        (error.cause, error.handed_back.is_some())
     }
 
     fn count(&self, kind: Kind) {
@@ -159,7 +176,8 @@ impl Outbound {
             let number = self.caller_attempt.max(context.number());
             let headers = request.headers_mut();
             headers.insert(names.attempt.clone(), HeaderValue::from(number));
-            if let Some(left) = remaining_to_send(now, context.deadline(), Duration::ZERO, None) {
+            let left = left_upstream(now, context.deadline(), self.stated, self.margin);
+            if let Some(left) = left {
                 headers.insert(names.remaining.clone(), HeaderValue::from(left));
             }
         }
@@ -192,6 +210,22 @@ impl Outbound {
             reply: Reply::None,
         }
     }
+}
+
+/// The milliseconds an attempt tells its upstream. An answer that comes when the attempt's own time
+/// is over comes too late, so the margin is off that time as it is off the caller's; of a time that
+/// is not twice the margin, half.
+fn left_upstream(
+    now: Timestamp,
+    deadline: Timestamp,
+    stated: Option<Timestamp>,
+    margin: Duration,
+) -> Option<u64> {
+    let kept_back = match stated {
+        Some(stated) if stated <= deadline => Duration::ZERO,
+        _ => margin.min(now.until(deadline) / 2),
+    };
+    remaining_to_send(now, deadline, kept_back, None)
 }
 
 /// An attempt that was sent. If it runs on without its caller and is then given up, its own time
@@ -301,3 +335,73 @@ const ASIDE_TIME: Duration = Duration::from_millis(100);
 const DRAIN_BYTES: u64 = 256 * 1024;
 /// The longest time to read it.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnostics::Diagnostics;
+    use crate::metrics::{Shape, UpstreamLabels};
+    use crate::unmatched::tests::hyper_error;
+    use crate::upstream::{PoolProtocol, PoolSettings, Resolver};
+
+    /// A request without a body, to be sent nowhere.
+    fn outbound() -> Outbound {
+        let clock = seawall::Clock::new();
+        let settings = PoolSettings::new(PoolProtocol::Http1, 1);
+        let resolver = Resolver::new(1, Duration::ZERO, clock);
+        let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+        let upstream = UpstreamLabels { upstream: "up".to_owned(), endpoints: Vec::new() };
+        Outbound {
+            method: Method::GET,
+            uri: Uri::from_static("/"),
+            headers: HeaderMap::new(),
+            upload: None,
+            shared: CallShared::new(),
+            pool: Pool::new(settings, vec![("127.0.0.1".to_owned(), 1)], resolver, clock),
+            rules: HttpClassify::new(),
+            metrics: Arc::new(Metrics::new(Shape::default())),
+            unmatched: Arc::new(Unmatched::new(vec![upstream], diagnostics)),
+            route: 0,
+            upstream: 0,
+            checkout: Duration::ZERO,
+            caller_attempt: 1,
+            margin: Duration::ZERO,
+            stated: None,
+            names: None,
+            protocol: Protocol::Http1,
+            progress: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_that_no_rule_matches_is_counted_by_its_kind_and_others_are_not() {
+        let outbound = outbound();
+        for (kind, cause) in [
+            (std::io::ErrorKind::Other, Cause::Unmatched),
+            (std::io::ErrorKind::ConnectionReset, Cause::Reset),
+        ] {
+            let source = hyper_error(kind.into()).await;
+            assert_eq!(crate::upstream::classify(&source), cause);
+            let error = SendError { cause, handed_back: None, source: Some(source) };
+            assert_eq!(outbound.failed(&error, 0), (cause, false));
+        }
+        let counted = [("io_other_error".to_owned(), 1), ("other".to_owned(), 0)];
+        assert_eq!(outbound.unmatched.counts(0), counted);
+    }
+
+    #[test]
+    fn the_margin_is_off_whatever_bounds_the_attempt_and_off_it_once() {
+        let at = Timestamp::from_millis;
+        let told = |deadline, stated: Option<u64>| {
+            left_upstream(at(1000), at(deadline), stated.map(at), Duration::from_millis(5))
+        };
+        assert_eq!(told(3000, None), Some(1995), "the attempt's own time");
+        assert_eq!(told(3000, Some(9000)), Some(1995), "the caller has longer");
+        assert_eq!(told(3000, Some(3000)), Some(2000), "the caller's time, kept back before");
+        assert_eq!(told(3000, Some(3001)), Some(1995));
+        assert_eq!(told(1010, None), Some(5), "half of a short time");
+        assert_eq!(told(1004, None), Some(2));
+        assert_eq!(told(1001, None), None);
+        assert_eq!(told(1000, None), None);
+    }
+}

@@ -36,9 +36,13 @@ mod stats;
 mod upload;
 
 pub(crate) use body::UpstreamBody;
+pub(crate) use error::SendError;
 pub(crate) use pool::{Lease, Pool, Wanted};
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{PoolProtocol, PoolSettings};
+
+#[cfg(test)]
+pub(crate) use classify::classify;
 
 #[cfg(test)]
 mod tests;

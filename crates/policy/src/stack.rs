@@ -211,10 +211,7 @@ impl StackParams {
     /// nothing bounds it.
     #[must_use]
     pub fn worst_case_time(&self) -> Option<Duration> {
-        match (self.unbounded_time(), self.total) {
-            (Some(time), Some(total)) => Some(time.min(total)),
-            (time, total) => time.or(total),
-        }
+        worst_case_time(&[Hop::of(self, true)])
     }
 
     /// The bulkhead, or, without one, what takes the place of its knobs.
@@ -224,9 +221,7 @@ impl StackParams {
 
     /// All attempts and all waits, as if there were no total.
     fn unbounded_time(&self) -> Option<Duration> {
-        let attempts = self.attempt_timeout?.saturating_mul(self.max_attempts());
-        let waits = self.retry.as_ref().map_or(Duration::ZERO, RetryParams::longest_backoff);
-        Some(attempts.saturating_add(waits))
+        worst_case_time(&[Hop { total: None, ..Hop::of(self, true) }])
     }
 
     fn advice(&self) -> Vec<String> {

@@ -126,8 +126,13 @@ impl<E, F: Fn(&E) -> Cause> ErrorCause<E> for F {
 }
 
 /// Looks for an [`io::Error`] among an error's sources: a refused or unreachable connection was
-/// never made, a reset or closed one may have carried the request. Anything else is unmatched,
-/// hence *unknown*: tried again only where a second execution is harmless.
+/// never made, a reset or closed one may have carried the request. Anything else is
+/// [`Cause::Unmatched`], hence *unknown*: tried again only where a second execution is harmless.
+///
+/// This crate writes no log. That an error was unmatched is seen in the cause of the outcome, in
+/// [`Report`](crate::Report) or [`Summary`] (`outcome.cause().as_str()` is `unmatched`), beside
+/// the error itself, which a call gives back unchanged: count these by the error's type, and give
+/// the ones that come a cause of their own with [`HttpClassify::with_errors`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransportErrors;
 
@@ -225,6 +230,14 @@ mod tests {
         assert_eq!(cause(io::ErrorKind::UnexpectedEof), Cause::Closed);
         assert_eq!(cause(io::ErrorKind::OutOfMemory), Cause::Unmatched);
         assert_eq!(TransportErrors.cause(&std::fmt::Error), Cause::Unmatched);
+    }
+
+    #[test]
+    fn an_error_that_no_rule_matches_is_unknown_and_says_so() {
+        let rules = HttpClassify::new();
+        let result: Result<&http::Response<()>, _> = Err(&std::fmt::Error);
+        let outcome = rules.classify(result);
+        assert_eq!((outcome.class(), outcome.cause().as_str()), (Class::Unknown, "unmatched"));
     }
 
     #[test]

@@ -134,8 +134,8 @@ pub(crate) struct RetriesView {
     pub switched_by: Option<&'static str>,
     /// Until they are on again by themselves.
     pub on_again_in_ms: Option<u64>,
-    /// Who asked for it.
-    pub peer: Option<String>,
+    /// Who asked for it: an address, or `file ` and a path.
+    pub by: Option<String>,
     /// Why, as they said.
     pub reason: Option<String>,
 }

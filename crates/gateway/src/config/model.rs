@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 use seawall_policy::{
-    BreakerOptions, BudgetOptions, BulkheadOptions, RetryOptions, RetryParams, StopReason,
+    BreakerOptions, BudgetOptions, BulkheadOptions, Hop, RetryOptions, StackConfig, StackParams,
+    StopReason, worst_case_attempts, worst_case_time,
 };
 
 /// Everything `seawall run` needs to know.
@@ -41,13 +42,10 @@ impl GatewayConfig {
     #[must_use]
     pub fn worst_case(&self, route: &Route) -> Option<WorstCase> {
         let upstream = self.upstreams.get(route.upstream)?;
-        let retry = upstream.retry.filter(|_| route.owns_retries);
-        let attempts = retry.map_or(1, |retry| retry.max_attempts);
-        let waits = retry.and_then(|retry| RetryParams::new(retry).ok());
-        let waits = waits.map_or(Duration::ZERO, |params| params.longest_backoff());
-        let total = route.total.unwrap_or(upstream.timeouts.total);
-        let time = upstream.timeouts.attempt.saturating_mul(attempts).saturating_add(waits);
-        Some(WorstCase { attempts, time: time.min(total) })
+        let params = StackParams::new(&upstream.stack_config()).ok()?;
+        let hop = Hop::of(&params, route.owns_retries);
+        let hop = Hop { total: route.total.or(hop.total), ..hop };
+        Some(WorstCase { attempts: worst_case_attempts(&[hop]), time: worst_case_time(&[hop])? })
     }
 }
 
@@ -55,7 +53,7 @@ impl GatewayConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorstCase {
     /// Attempts, counting the first; redispatches, which send nothing, are not among them.
-    pub attempts: u32,
+    pub attempts: u64,
     /// Time to the response head, without a Retry-After.
     pub time: Duration,
 }
@@ -132,6 +130,28 @@ pub struct Upstream {
     pub on_abandon: Option<OnAbandon>,
     /// Whether the deadline header and attempt number are sent to it. Default true.
     pub send_deadline: bool,
+}
+
+impl Upstream {
+    /// The chain in front of it. The total may be overridden by a route, per call.
+    pub(crate) fn stack_config(&self) -> StackConfig {
+        // Where nobody set a timeout, only a call that has timed out is slow: half of a default of
+        // 12 s says nothing about what this upstream's callers call slow.
+        let judged = |breaker: BreakerOptions| BreakerOptions {
+            slow: breaker.slow.or(Some(self.timeouts.attempt)),
+            ..breaker
+        };
+        StackConfig {
+            total: Some(self.timeouts.total),
+            retry: self.retry,
+            budget: self.budget,
+            breaker: self.breaker.map(judged),
+            attempt_timeout: Some(self.timeouts.attempt),
+            bulkhead: Some(self.bulkhead),
+            checkout: Some(self.timeouts.checkout),
+            connect: Some(self.timeouts.connect),
+        }
+    }
 }
 
 /// `host:port` of one endpoint, resolved at connect time.

@@ -10,9 +10,14 @@
 //!  6 |       attempt: 5
 //!    |                ^
 //! ```
+//!
+//! What looks like the user of a URL (`http://me:secret@h`) is shown as `***`: errors end up in
+//! logs.
 
 use std::fmt;
 use std::sync::Arc;
+
+use super::mask::Masked;
 
 /// The text of a configuration and what to call it.
 #[derive(Debug)]
@@ -268,9 +273,12 @@ impl Line {
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
         let whole = text[line_start..line_end].trim_end_matches('\r');
         let column = text[line_start..start].chars().count();
-        let marked = text[start..end.clamp(start, line_end)].trim_end().chars().count();
-        let skip = column.saturating_sub(LEAD_CHARS);
-        let visible = whole.chars().map(|c| if c.is_control() { ' ' } else { c });
+        let masked = Masked::new(whole);
+        let lead = masked.chars_before(start - line_start);
+        let marked_to = start + text[start..end.clamp(start, line_end)].trim_end().len();
+        let marked = masked.chars_before(marked_to - line_start) - lead;
+        let skip = lead.saturating_sub(LEAD_CHARS);
+        let visible = masked.text().chars().map(|c| if c.is_control() { ' ' } else { c });
         let mut shown: String = visible.clone().skip(skip).take(LINE_CHARS).collect();
         if visible.count() > skip + LINE_CHARS {
             shown.push('…');
@@ -279,7 +287,7 @@ impl Line {
             let rest = shown.chars().skip(1);
             shown = std::iter::once('…').chain(rest).collect();
         }
-        let before = column - skip;
+        let before = lead - skip;
         let room = shown.chars().count().saturating_sub(before).max(1);
         Self {
             number: text[..start].matches('\n').count() + 1,
@@ -327,8 +335,10 @@ pub(super) fn near_name<'a>(
     (distance * 3 <= longer).then_some(name)
 }
 
-/// The value on one line, cut to 64 characters.
+/// The value on one line, without credentials, cut to 64 characters.
 pub(super) fn shortened(value: &str) -> String {
+    let value = Masked::new(value);
+    let value = value.text();
     let mut shown: String =
         value.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if value.chars().count() > SHOWN_CHARS {

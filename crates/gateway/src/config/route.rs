@@ -69,7 +69,11 @@ fn route(mut scope: Scope<'_>, raw: &RawRoute, upstreams: &[Upstream]) -> Route 
     let name = scope.read("name", &raw.name, |text| {
         let fits = (1..=128).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
-        if fits { Ok(text.to_owned()) } else { Err("1 to 128 printable characters, no spaces") }
+        match (fits, text.starts_with('_')) {
+            (true, false) => Ok(text.to_owned()),
+            (true, true) => Err("a name that does not begin with `_`"),
+            (false, _) => Err("1 to 128 printable characters, no spaces"),
+        }
     });
     let owners = [("self", true), ("caller", false)];
     let kinds = [("jittered", false), ("verbatim", true)];

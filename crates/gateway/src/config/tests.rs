@@ -171,6 +171,18 @@ routes:
 ",
     ),
     (
+        "names that metrics keep for what has none",
+        "version: 1
+upstreams:
+  _none: {endpoints: ['http://h:1']}
+  a_b: {endpoints: ['http://h:2']}
+routes:
+  - {path_prefix: /a, upstream: a_b, name: _none}
+  - {path_prefix: /b, upstream: a_b, name: a_}
+  - {path_prefix: /_none, upstream: a_b}
+",
+    ),
+    (
         "two routes for the same requests",
         "version: 1
 upstreams: {a: {endpoints: ['http://h:1']}}
@@ -255,6 +267,24 @@ fn every_mistake_is_told_with_its_field_its_value_and_its_place() {
 }
 
 mod pages;
+
+#[test]
+fn a_password_is_shown_neither_of_a_file_nor_of_the_command_line_nor_of_a_variable() {
+    let url = "http://me:sesame@127.0.0.1:9000";
+    let long = format!("http://me:{}@h:1", "sesame".repeat(20));
+    for url in [url, "me:sesame@h:1", "https://me:sesame@h", &long] {
+        let told = GatewayConfig::for_upstream(url, None, None).unwrap_err().to_string();
+        assert!(told.contains("***") && !told.contains("sesame"), "{told}");
+    }
+    let text = format!("version: 1\nupstreams: {{a: {{endpoints: ['{url}', '{url}']}}}}\n");
+    for (lookup, text) in [("", text), ("sesame", MINIMAL.replace("//", "//me:${SECRET}@"))] {
+        let lookup = |name: &str| (name == "SECRET").then(|| lookup.to_owned());
+        let errors = parse(text.into_bytes(), "f".into(), &Overrides::default(), &lookup);
+        let told = errors.unwrap_err();
+        let told = format!("{told}{}", told.coloured());
+        assert!(told.contains("http://***@") && !told.contains("sesame"), "{told}");
+    }
+}
 
 #[test]
 fn a_file_with_only_an_upstream_is_the_same_as_an_upstream_on_the_command_line() {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use seawall_policy::{
     BackoffOptions, BreakerMode, BreakerOptions, BreakerParams, BudgetOptions, BudgetParams,
-    BulkheadOptions, BulkheadParams, Jitter, Ratio, RetryOptions, RetryParams,
+    BulkheadOptions, BulkheadParams, Hop, Jitter, Ratio, RetryOptions, RetryParams,
+    worst_case_time,
 };
 
 use super::address::parse_endpoint;
@@ -40,8 +41,8 @@ pub(super) fn upstreams(checker: &mut Checker, raw: &Named<RawUpstream>) -> Vec<
 
 fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) {
-        let allowed = "a name of 1 to 64 letters, digits, hyphens and underscores";
+    if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) || name.starts_with('_') {
+        let allowed = "1 to 64 letters, digits, `-` and `_`, and not `_` first";
         scope.refuse_whole(Finding::refused(scope.whole(), name, allowed));
     }
     let endpoints = endpoints(&mut scope, &raw.endpoints);
@@ -328,20 +329,19 @@ fn advise(
     retry: Option<RetryOptions>,
     budget: Option<BudgetOptions>,
 ) {
-    let Some(retry) = retry else { return };
+    let Some(retry) = retry.filter(|retry| retry.max_attempts > 1) else { return };
     let attempts = retry.max_attempts;
-    if attempts < 2 {
-        return;
-    }
     let waits = RetryParams::new(retry).map_or(Duration::ZERO, |params| params.longest_backoff());
-    let longest = timeouts.attempt.saturating_mul(attempts).saturating_add(waits);
+    let attempt_timeout = Some(timeouts.attempt);
+    let hop = Hop { max_attempts: attempts, owns_retries: true, attempt_timeout, ..Hop::PASSES };
+    let hop = Hop { longest_backoff: waits, ..hop };
+    let longest = worst_case_time(&[hop]).unwrap_or(Duration::MAX);
     if longest > timeouts.total {
+        let [attempt, waits, longest, total] =
+            [timeouts.attempt, waits, longest, timeouts.total].map(format_duration);
         let message = format!(
-            "{attempts} attempts of {} and {} of backoff come to {}, and total is {}",
-            format_duration(timeouts.attempt),
-            format_duration(waits),
-            format_duration(longest),
-            format_duration(timeouts.total)
+            "{attempts} attempts of {attempt} and {waits} of backoff come to {longest}, and total is \
+             {total}"
         );
         let help = "the last attempts are cut or never made; raise total, or lower attempt";
         scope.inner("timeouts").warn("total", message, help);

@@ -182,6 +182,7 @@ impl<'a> Scrape<'a> {
         match family {
             Family::BreakerState => self.breakers(),
             Family::PoolConnections => self.pool_connections(),
+            Family::UnmatchedErrors => self.unmatched(),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
             Family::DownstreamClosed => self.closed(),
             Family::DownstreamConnections | Family::DownstreamOpened | Family::AcceptErrors => {
@@ -256,6 +257,18 @@ impl<'a> Scrape<'a> {
             for (state, count) in POOL_STATES.iter().zip([idle, busy, connecting]) {
                 samples.push((vec![name, *state], Number::Whole(count)));
             }
+        }
+        samples
+    }
+
+    fn unmatched(&self) -> Vec<(Values<'a>, Number)> {
+        let mut samples = Vec::new();
+        for (index, upstream) in self.snapshot.upstreams.iter().enumerate() {
+            let Some(name) = self.upstream(index) else { continue };
+            let kinds = upstream.unmatched.iter();
+            samples.extend(
+                kinds.map(|(kind, count)| (vec![name, kind.as_str()], Number::Whole(*count))),
+            );
         }
         samples
     }

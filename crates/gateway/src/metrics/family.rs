@@ -19,6 +19,7 @@ pub(super) enum Family {
     IgnoredHeaders,
     Outcomes,
     Causes,
+    UnmatchedErrors,
     BreakerState,
     BreakerTransitions,
     PoolConnections,

@@ -46,6 +46,8 @@ pub(crate) struct UpstreamSnapshot {
     pub budget_millitokens: Option<u64>,
     /// Retries not made because the budget was empty, since the start.
     pub budget_exhausted: u64,
+    /// Errors that no rule matches since the start, by kind.
+    pub(crate) unmatched: Vec<(String, u64)>,
     /// Its breakers; empty where they are off.
     pub breakers: Vec<BreakerView>,
     /// Its connections.

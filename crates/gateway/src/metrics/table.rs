@@ -120,6 +120,13 @@ pub(super) const TABLE: &[Row] = &[
         "Attempts by what ended them; status is any answer",
     ),
     Row::new(
+        Family::UnmatchedErrors,
+        "seawall_unmatched_errors",
+        COUNTER,
+        &[Label::Upstream, Label::ErrorKind],
+        "Errors of attempts that no rule matches, by kind; standard error tells of each kind once",
+    ),
+    Row::new(
         Family::BreakerState,
         "seawall_breaker_state",
         GAUGE,

@@ -67,6 +67,7 @@ impl Source for Given {
         bridge.retries_off = true;
         bridge.budget_millitokens = Some(9_500);
         bridge.budget_exhausted = 12;
+        bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
         bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
         bridge.pool = PoolView {
             idle: 1,
@@ -316,6 +317,11 @@ fn what_others_keep_is_asked_for_at_the_scrape() {
         (r#"seawall_retry_budget_balance_tokens{upstream="bridge"}"#.to_owned(), "9.5"),
         (format!("seawall_breaker_state{{{breaker}}}"), "2"),
         (r#"seawall_retry_budget_exhausted_total{upstream="bridge"}"#.to_owned(), "12"),
+        (r#"seawall_unmatched_errors_total{upstream="bridge",kind="other"}"#.to_owned(), "0"),
+        (
+            r#"seawall_unmatched_errors_total{upstream="bridge",kind="io_other_error"}"#.to_owned(),
+            "18",
+        ),
         (r#"seawall_abandoned_in_flight{upstream="bridge"}"#.to_owned(), "11"),
         (r#"seawall_abandoned_total{upstream="bridge"}"#.to_owned(), "17"),
         (format!("seawall_downstream_connections{listener}"), "13"),
@@ -501,6 +507,11 @@ fn page() -> String {
                 ([], Label::Route) => "the route's name; `_none` where no route matched".to_owned(),
                 ([], Label::Upstream | Label::RouteUpstream) => "the upstream's name".to_owned(),
                 ([], Label::Endpoint) => "`host:port` as configured".to_owned(),
+                ([], Label::ErrorKind) => {
+                    "what an error's type says of it, like `io_other_error`; \
+                                           64 at most, the rest are `other`"
+                        .to_owned()
+                }
                 ([], Label::Listener) => "the address it is bound to".to_owned(),
                 ([], Label::StopReason) => {
                     StopReason::ALL.map(|reason| format!("`{}`", reason.as_str())).join(" ")
@@ -533,7 +544,8 @@ Made from the table in `crates/gateway/src/metrics/table.rs`; edit that, then ru
 
 `GET /metrics` on the admin port answers in OpenMetrics 1.0 if `Accept` asks for
 `application/openmetrics-text`, and in Prometheus text 0.0.4 otherwise. Every series exists from
-the start at zero, so that a first increase is seen. No label takes a value from the network.
+the start at zero, so that a first increase is seen; but the kinds of unmatched errors come as they
+are seen, and the cause `unmatched` is there before. No label takes a value from the network.
 
 | name | kind | unit | labels | meaning |
 |---|---|---|---|---|

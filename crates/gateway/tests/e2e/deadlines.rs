@@ -16,7 +16,7 @@ fn stating(path: &str, remaining: &str) -> http::Request<Body> {
 async fn what_is_sent_on_is_never_more_than_what_came_in() {
     let (upstream, arrivals) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "")).await;
     let gateway = Setup::new(upstream).start().await;
-    for (stated, most) in [("500", 495), ("5000", 4995), ("9999999999", 12_000)] {
+    for (stated, most) in [("500", 495), ("5000", 4995), ("9999999999", 11_995)] {
         assert_eq!(gateway.send(stating("/", stated)).await.status, 200);
         let arrival = arrivals.lock().unwrap().pop().unwrap();
         let sent: u64 = arrival.header("x-remaining-ms").unwrap().parse().unwrap();
@@ -59,7 +59,7 @@ async fn garbage_is_ignored_and_counted() {
         assert_eq!(gateway.send(stating("/", stated)).await.status, 200, "{stated}");
         let arrival = arrivals.lock().unwrap().pop().unwrap();
         let sent: u64 = arrival.header("x-remaining-ms").unwrap().parse().unwrap();
-        assert!((11_000..=12_000).contains(&sent), "ours alone: {sent}");
+        assert!((11_000..=11_995).contains(&sent), "ours alone, less the way back: {sent}");
         assert_eq!(gateway.line().await["remaining_budget_ms"], serde_json::Value::Null);
     }
     let labels = [("header", "remaining"), ("reason", "malformed")];
@@ -104,7 +104,7 @@ async fn a_stranger_states_no_deadline() {
     assert_eq!(gateway.send(stating("/", "0")).await.status, 200);
     let arrival = arrivals.lock().unwrap().pop().unwrap();
     let sent: u64 = arrival.header("x-remaining-ms").unwrap().parse().unwrap();
-    assert!(sent > 11_000, "{sent}");
+    assert!((11_000..=11_995).contains(&sent), "{sent}");
     let labels = [("header", "remaining"), ("reason", "untrusted")];
     assert_eq!(gateway.metrics().await.count("seawall_ignored_headers_total", &labels), 1);
 }

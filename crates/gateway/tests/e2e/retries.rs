@@ -408,6 +408,9 @@ async fn retries_are_switched_off_and_on_at_the_admin_port() {
     let put = http::Method::PUT;
     let off = gateway.admin(put.clone(), "/retries?state=off&ttl=1m&reason=test", "").await;
     assert_eq!(off.status, 200, "{}", off.text());
+    let told: serde_json::Value = serde_json::from_slice(&off.body).unwrap();
+    assert!(told[0]["by"].as_str().unwrap().starts_with("127.0.0.1:"), "{told}");
+    assert_eq!((&told[0]["switched_by"], &told[0]["reason"]), (&"admin".into(), &"test".into()));
     let answered = gateway.get("/").await;
     assert_eq!(answered.header("seawall-attempts"), Some("1"));
     assert_eq!(answered.header("seawall-retry"), Some("no"));

@@ -273,6 +273,40 @@ impl RawConn {
         bytes
     }
 
+    /// Takes an HTTP/2 connection up and reads until a request is whole; its stream.
+    pub(crate) async fn h2_request(&mut self) -> u32 {
+        assert!(self.read_exact(24).await.starts_with(b"PRI * HTTP/2.0"));
+        self.write([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await;
+        loop {
+            let frame = self.h2_frame().await;
+            match frame.kind {
+                SETTINGS if frame.flags & ACK == 0 => {
+                    self.write([0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0]).await;
+                }
+                HEADERS | DATA if frame.flags & END_STREAM != 0 => return frame.stream,
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads until a stream is reset; which, and why.
+    pub(crate) async fn h2_reset(&mut self) -> (u32, u32) {
+        loop {
+            let frame = self.h2_frame().await;
+            if frame.kind == RST_STREAM {
+                return (frame.stream, u32::from_be_bytes(frame.payload.try_into().unwrap()));
+            }
+        }
+    }
+
+    async fn h2_frame(&mut self) -> H2Frame {
+        let head = self.read_exact(9).await;
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        let payload = self.read_exact(length).await;
+        let stream = u32::from_be_bytes(head[5..].try_into().unwrap());
+        H2Frame { kind: head[3], flags: head[4], stream, payload }
+    }
+
     /// Waits until the gateway closes; what came before.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut read = Vec::new();
@@ -280,3 +314,18 @@ impl RawConn {
         read
     }
 }
+
+struct H2Frame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+/// Kinds and flags of frames. Source: RFC 9113, section 6.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
