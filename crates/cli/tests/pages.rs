@@ -2,6 +2,7 @@
 //! named exist, configurations can be run, every word of an answer is explained.
 #![expect(clippy::unwrap_used, reason = "a test binary; panics are verdicts")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -142,6 +143,91 @@ fn every_problem_code_is_explained() {
     }
     assert!(seen > 15, "codes are found");
 }
+
+#[test]
+fn whatever_can_hold_work_in_the_code_is_on_the_page_of_queues() {
+    let page = page("docs/queues.md");
+    let rows = section(&page, "Where it is in the code").lines();
+    let rows: Vec<Vec<_>> = rows.map(|row| quoted(row).collect()).collect();
+    let mut findings = Vec::new();
+    let mut bounds = BTreeSet::new();
+    let files = ["policy", "seawall", "gateway"].map(|name| (name, format!("crates/{name}/src/")));
+    for (name, src) in &files {
+        for file in below(src, ".rs") {
+            let short = file.replacen(src, &format!("{name}/"), 1);
+            // The configuration is read once, before there is work.
+            let is_read_once = short.starts_with("gateway/config");
+            if is_read_once || short.split('/').any(|part| part.starts_with("test")) {
+                continue;
+            }
+            let code = self::page(&file);
+            let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let row = rows.iter().find(|row| row.contains(&short.as_str()));
+            for line in code {
+                if row.is_none() && HOLDERS.iter().any(|holder| line.contains(holder)) {
+                    findings.push(format!("{short}: {}", line.trim()));
+                }
+                let Some(bound) = bound_of(line) else { continue };
+                bounds.insert(bound.to_owned());
+                if row.is_none_or(|row| !row.contains(&bound)) {
+                    findings.push(format!("{short}: {bound}"));
+                }
+            }
+        }
+    }
+    let is_constant = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    for word in rows.iter().flatten().filter(|word| word.chars().all(is_constant)) {
+        let is_there = bounds.contains(*word);
+        findings.extend((!is_there).then(|| format!("docs/queues.md: there is no {word}")));
+    }
+    for word in rows.iter().flatten().filter(|word| word.ends_with(".rs")) {
+        let (name, rest) = word.split_once('/').unwrap();
+        let is_there = root().join(format!("crates/{name}/src/{rest}")).exists();
+        findings.extend((!is_there).then(|| format!("docs/queues.md: there is no {word}")));
+    }
+    assert!(bounds.len() > 25, "bounds are found");
+    assert!(findings.is_empty(), "\n{}", findings.join("\n"));
+}
+
+/// A constant of this line that bounds a number of things.
+fn bound_of(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("const ")?;
+    let (name, kind) = rest.split_once(": ")?;
+    let is_count = ["usize", "u32", "u64", "i32"].iter().any(|known| kind.starts_with(known));
+    let is_bound = BOUNDS.iter().any(|word| name.contains(word));
+    (is_count && is_bound && !NO_BOUNDS.contains(&name)).then_some(name)
+}
+
+/// Words of what can hold something.
+const HOLDERS: [&str; 10] = [
+    "VecDeque<",
+    "BTreeMap<",
+    "BTreeSet<",
+    "HashMap<",
+    "HashSet<",
+    "Slab<",
+    "mpsc::",
+    "Semaphore::new",
+    "JoinSet::new",
+    "spawn_blocking",
+];
+/// Words in the names of constants that bound it.
+const BOUNDS: [&str; 11] = [
+    "MOST_",
+    "MAX_",
+    "_MAX",
+    "QUEUE",
+    "LOOKUPS",
+    "CONNECTIONS",
+    "BACKLOG",
+    "STREAMS",
+    "BYTES",
+    "BUFFER",
+    "BATCH",
+];
+/// Times, and the least that hyper takes.
+const NO_BOUNDS: [&str; 4] = ["MARGIN_MAX", "MILLIS_MAX", "HYPER_BUFFER_MIN", "HTTP1_BUFFER_MIN"];
 
 #[test]
 fn the_code_map_is_made_of_the_modules_own_words() {

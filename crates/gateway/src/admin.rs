@@ -29,6 +29,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::Request;
@@ -37,7 +38,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::diagnostics::{Diagnostics, Topic};
@@ -59,6 +60,51 @@ pub(crate) struct Admin {
 struct Desk {
     backend: Arc<dyn AdminBackend>,
     diagnostics: Diagnostics,
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    /// What the port itself can hold.
+    fn queues(&self) -> [QueueView; 2] {
+        let connections = self.connections.load(Relaxed) as u64;
+        [
+            QueueView {
+                name: "admin connections".to_owned(),
+                bound: CONNECTIONS as u64,
+                depth: Some(connections),
+                oldest_ms: None,
+                when_full: "accepting pauses; those that come wait in the kernel backlog",
+            },
+            QueueView {
+                name: format!("kernel backlog of admin {}", self.address),
+                bound: BACKLOG,
+                depth: None,
+                oldest_ms: None,
+                when_full: "the kernel leaves the peer's SYN unanswered",
+            },
+        ]
+    }
+}
+
+/// One of the connections there are places for.
+#[derive(Debug)]
+struct Seat {
+    connections: Arc<AtomicUsize>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Seat {
+    fn take(desk: &Desk, place: Option<OwnedSemaphorePermit>) -> Self {
+        desk.connections.fetch_add(1, Relaxed);
+        Self { connections: Arc::clone(&desk.connections), _place: place }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.connections.fetch_sub(1, Relaxed);
+    }
 }
 
 /// The two ends of a connection.
@@ -92,14 +138,16 @@ impl Admin {
         diagnostics: Diagnostics,
         stop: impl Future<Output = ()>,
     ) {
-        let desk = Desk { backend, diagnostics };
+        let connections = Arc::default();
+        let desk = Desk { backend, diagnostics, address: self.address, connections };
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
         loop {
             while connections.try_join_next().is_some() {}
             let next = async {
-                let place = places.clone().acquire_owned().await;
+                // The semaphore is never closed.
+                let place = places.clone().acquire_owned().await.ok();
                 (self.listener.accept().await, place)
             };
             let (accepted, place) = tokio::select! {
@@ -109,8 +157,9 @@ impl Admin {
             match accepted {
                 Ok((stream, peer)) => {
                     let desk = desk.clone();
+                    let seat = Seat::take(&desk, place);
                     connections.spawn(async move {
-                        let _place = place;
+                        let _seat = seat;
                         serve_connection(stream, peer, desk).await;
                     });
                 }
@@ -149,6 +198,8 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, desk: Desk) {
 
 /// Connections at once. Source: seawall-design.
 const CONNECTIONS: usize = 64;
+/// Connections the kernel holds until they are accepted, by tokio's `TcpListener::bind`.
+const BACKLOG: u64 = 1024;
 /// Wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// A whole connection, its answer written.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use seawall::{Change, Scope};
 use tokio::sync::watch;
@@ -13,11 +12,12 @@ use crate::admin::{
     RetriesState, RetriesView, UnknownUpstream, UpstreamView,
 };
 use crate::config::Protocol;
-use crate::gateway::{Gateway, Upstream};
+use crate::gateway::{Gateway, Upstream, millis};
 use crate::metrics::{
     BreakerView, BulkheadView, Exposition, Format, ListenerView, PoolView, Snapshot, Source,
     UpstreamSnapshot,
 };
+use crate::queues::queues;
 use crate::server::{CloseReason, ConnectionGauges, DrainPhase, DrainView, Server};
 
 /// The gateway as operators see it.
@@ -94,34 +94,7 @@ impl AdminBackend for Backend {
     }
 
     fn queues(&self) -> Vec<QueueView> {
-        let mut queues = vec![QueueView {
-            name: "downstream connections".into(),
-            bound: self.max_connections as u64,
-            depth: self.connections.active() as u64,
-            oldest_ms: None,
-            when_full: "accepting pauses; the kernel's backlog of 1,024 fills, then refuses",
-        }];
-        if let Some((depth, bound)) = self.gateway.access_log.depth() {
-            queues.push(QueueView {
-                name: "access log".into(),
-                bound: bound as u64,
-                depth: depth as u64,
-                oldest_ms: None,
-                when_full: "the line is dropped and counted",
-            });
-        }
-        let resolver = self.gateway.resolver.stats();
-        queues.push(QueueView {
-            name: "name lookups".into(),
-            bound: 8,
-            depth: resolver.in_flight as u64,
-            oldest_ms: None,
-            when_full: "the lookup waits within the connect timeout",
-        });
-        for upstream in &self.gateway.upstreams {
-            queues.extend(upstream_queues(&self.gateway, upstream));
-        }
-        queues
+        queues(&self.gateway, &self.connections, self.max_connections)
     }
 
     fn retries(&self) -> Vec<RetriesView> {
@@ -283,37 +256,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
     })
 }
 
-fn upstream_queues(gateway: &Gateway, upstream: &Upstream) -> [QueueView; 2] {
-    let now = gateway.clock.now();
-    let name = &upstream.config.name;
-    let pool = upstream.pool.stats();
-    let (waiting, oldest) = upstream.stack.with(|dependency, _, _| {
-        let bulkhead = dependency.bulkhead();
-        (bulkhead.waiting(), bulkhead.oldest_waiting())
-    });
-    [
-        QueueView {
-            name: format!("bulkhead of {name}"),
-            bound: u64::from(upstream.config.bulkhead.queue),
-            depth: u64::from(waiting),
-            oldest_ms: oldest.map(|since| millis(now.since(since))),
-            when_full: "the call is refused: 503, stop reason bulkhead_full",
-        },
-        QueueView {
-            name: format!("connections to {name}"),
-            bound: u64::from(upstream.config.bulkhead.limit),
-            depth: pool.waiting as u64,
-            oldest_ms: (pool.waiting > 0).then(|| millis(pool.waiting_longest)),
-            when_full: "the call is refused: 503, stop reason checkout_timeout",
-        },
-    ]
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a balance is far below 2^52")]
 fn tokens(millitokens: u64) -> f64 {
     millitokens as f64 / 1000.0
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -168,6 +168,11 @@ impl Diagnostics {
         });
     }
 
+    /// Lines waiting, and as many as may wait.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        self.writer.depth()
+    }
+
     /// Waits until every line said before is written, at most a second; false if some are not.
     pub(crate) async fn close(&self) -> bool {
         self.writer.flush(SECOND).await

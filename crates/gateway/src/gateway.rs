@@ -17,7 +17,7 @@ use crate::lines;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
 use crate::unmatched::Unmatched;
-use crate::upload::RequestBody;
+use crate::upload::{ReplayBytes, RequestBody};
 use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
 
 /// Shared by all requests.
@@ -35,6 +35,8 @@ pub(crate) struct Gateway {
     pub(crate) resolver: Resolver,
     pub(crate) rules: HttpClassify,
     pub(crate) kill_switch: KillSwitch,
+    /// What uploads hold for another attempt.
+    pub(crate) replay: ReplayBytes,
     /// Errors that no rule matches.
     pub(crate) unmatched: Arc<Unmatched>,
     /// How late our answers leave, for the margin on stated deadlines.
@@ -87,6 +89,7 @@ impl Gateway {
             resolver,
             rules: HttpClassify::new(),
             kill_switch,
+            replay: ReplayBytes::default(),
             unmatched: Arc::new(unmatched),
             clock,
             calendar: Calendar::new(clock.now(), clock.unix_millis()),
@@ -251,6 +254,10 @@ fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
         upstreams: upstreams.iter().map(labels).collect(),
         listeners: config.listeners.iter().map(|at| at.address.to_string()).collect(),
     }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Our name in `Via`.

@@ -34,6 +34,7 @@ mod metrics;
 mod outbound;
 mod pipeline;
 mod progress;
+mod queues;
 mod refusal;
 mod route;
 mod server;

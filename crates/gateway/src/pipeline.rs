@@ -53,7 +53,8 @@ pub(crate) async fn handle_request(
         max: route.max_body,
         idle: upstream.config.timeouts.idle,
     };
-    exchange.upload = Upload::new(incoming, Arc::clone(&shared), gateway.clock, limits);
+    exchange.upload =
+        Upload::new(incoming, Arc::clone(&shared), gateway.clock, limits, gateway.replay.clone());
     exchange.called = true;
     let downstream = plan.upgrades.then(|| hyper::upgrade::on(upgradable(&mut parts)));
     let call = Call {

@@ -52,7 +52,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch as channel};
 use tokio::task::JoinSet;
 
-pub(crate) use bind::{bind, max_connections_default, raise_file_limit};
+pub(crate) use bind::{BACKLOG, bind, max_connections_default, raise_file_limit};
 pub(crate) use drain::{
     DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
 };

@@ -84,6 +84,11 @@ impl Unmatched {
         );
     }
 
+    /// How many kinds were seen, and as many as are told apart.
+    pub(crate) fn kinds(&self) -> (usize, usize) {
+        (self.seen.lock().kinds.len(), MOST_KINDS)
+    }
+
     /// The kinds that were seen of an upstream, and `other`, which is always there.
     pub(crate) fn counts(&self, upstream: usize) -> Vec<(String, u64)> {
         let seen = self.seen.lock();

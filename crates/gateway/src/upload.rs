@@ -10,6 +10,7 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -29,7 +30,19 @@ pub(crate) struct Upload {
     call: Arc<CallShared>,
     clock: Clock,
     limits: UploadLimits,
+    replay: ReplayBytes,
     hint: SizeHint,
+}
+
+/// Bytes that all uploads keep for another attempt. Clones share the count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReplayBytes(Arc<AtomicU64>);
+
+impl ReplayBytes {
+    /// As many as there are now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// Bounds of an upload.
@@ -90,6 +103,7 @@ impl Upload {
         call: Arc<CallShared>,
         clock: Clock,
         limits: UploadLimits,
+        replay: ReplayBytes,
     ) -> Option<Arc<Self>> {
         if incoming.is_end_stream() {
             return None;
@@ -106,7 +120,7 @@ impl Upload {
             waiting: None,
             unread_since: None,
         };
-        Some(Arc::new(Self { state: Mutex::new(state), call, clock, limits, hint }))
+        Some(Arc::new(Self { state: Mutex::new(state), call, clock, limits, replay, hint }))
     }
 
     /// The body for the next attempt, from its first byte. Earlier readers get an error, and so
@@ -226,13 +240,16 @@ impl State {
         if self.outgrown {
             return;
         }
-        self.kept_bytes += data.len();
-        if self.kept_bytes > upload.limits.replay {
+        if self.kept_bytes + data.len() > upload.limits.replay {
             self.outgrown = true;
             self.kept = Vec::new();
+            let kept = std::mem::take(&mut self.kept_bytes);
+            upload.replay.0.fetch_sub(kept as u64, Relaxed);
             upload.call.outgrown();
             return;
         }
+        self.kept_bytes += data.len();
+        upload.replay.0.fetch_add(data.len() as u64, Relaxed);
         let kept =
             if data.len() < COPY_BELOW { Bytes::copy_from_slice(data) } else { data.clone() };
         self.kept.push(Kept::Data(kept));
@@ -256,6 +273,13 @@ impl State {
         self.incoming = None;
         self.broken = Some(error);
         error
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let kept = self.state.get_mut().kept_bytes;
+        self.replay.0.fetch_sub(kept as u64, Relaxed);
     }
 }
 

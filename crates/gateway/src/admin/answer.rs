@@ -45,7 +45,11 @@ pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) 
             whole(StatusCode::OK, format.content_type(), desk.backend.render_metrics(format))
         }
         Known::Upstreams => upstreams(desk, &query),
-        Known::Queues => json(&desk.backend.queues()),
+        Known::Queues => {
+            let mut queues = desk.backend.queues();
+            queues.extend(desk.queues());
+            json(&queues)
+        }
         Known::Retries => json(&desk.backend.retries()),
         Known::SetRetries => {
             set_retries(desk, ends, &query).unwrap_or_else(|refused| refused.answer())
@@ -363,7 +367,9 @@ mod tests {
         let backend = Arc::new(Backend::new());
         let clock = Clock::new();
         let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
-        let desk = Desk { backend: backend.clone(), diagnostics };
+        let address = "127.0.0.1:1".parse().unwrap();
+        let desk =
+            Desk { backend: backend.clone(), diagnostics, address, connections: Arc::default() };
         for (peer, may) in [
             ("127.0.0.1:5", true),
             ("[::1]:5", true),

@@ -37,7 +37,7 @@ impl AdminBackend for Backend {
         vec![QueueView {
             name: "access log".to_owned(),
             bound: 8192,
-            depth: 3,
+            depth: Some(3),
             oldest_ms: None,
             when_full: "the line is dropped and counted",
         }]

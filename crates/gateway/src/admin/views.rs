@@ -13,7 +13,7 @@ pub(crate) trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
     fn ready(&self) -> Readiness;
     /// The upstreams, in the order of the configuration.
     fn upstreams(&self) -> Vec<UpstreamView>;
-    /// Every queue there is.
+    /// Every queue there is, but those of the admin port.
     fn queues(&self) -> Vec<QueueView>;
     /// Whether retries are on, per upstream.
     fn retries(&self) -> Vec<RetriesView>;
@@ -108,15 +108,15 @@ pub(crate) struct EndpointBreakerView {
     pub probes_in_ms: Option<u64>,
 }
 
-/// A queue.
+/// A queue, or something else that holds work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct QueueView {
     /// What it is, and whose.
     pub name: String,
-    /// As many as may wait.
+    /// As many as may be in it.
     pub bound: u64,
-    /// As many as do.
-    pub depth: u64,
+    /// As many as do; nothing where only the kernel, or each connection by itself, knows.
+    pub depth: Option<u64>,
     /// How long the oldest has waited, where that is known and one waits.
     pub oldest_ms: Option<u64>,
     /// What happens to the next one at the bound.

@@ -42,7 +42,7 @@ pub(crate) fn max_connections_default(file_limit: u64) -> usize {
 }
 
 /// Connections the kernel holds for us until they are accepted.
-const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: i32 = 1024;
 /// Files for listeners, logs, the admin port and the runtime itself.
 const FILES_OF_OURS: u64 = 256;
 /// About 0.5 GiB if each holds its 64 KiB.

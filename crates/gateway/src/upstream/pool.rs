@@ -131,6 +131,12 @@ impl<B: RequestBody> Pool<B> {
         }
     }
 
+    /// What it was told when it was made.
+    #[must_use]
+    pub(crate) fn settings(&self) -> &PoolSettings {
+        &self.shared.settings
+    }
+
     /// What the pool holds and has done.
     #[must_use]
     pub(crate) fn stats(&self) -> PoolStats {

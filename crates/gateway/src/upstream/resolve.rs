@@ -35,8 +35,12 @@ pub(crate) struct ResolveError(Arc<str>);
 pub(crate) struct ResolverStats {
     /// Names in the cache.
     pub names: usize,
+    /// As many as may be.
+    pub max_names: usize,
     /// Lookups that run.
     pub in_flight: usize,
+    /// As many as may.
+    pub max_in_flight: usize,
     /// Of these, lookups nobody waits for any more.
     pub zombies: usize,
     /// Lookups begun.
@@ -118,6 +122,8 @@ impl Resolver {
         let zombies = state.names.values().filter(|name| name.is_zombie()).count();
         ResolverStats {
             names: state.names.len(),
+            max_names: MAX_NAMES,
+            max_in_flight: self.inner.max_in_flight,
             in_flight: self.inner.max_in_flight - self.inner.slots.available_permits(),
             zombies,
             lookups_total: state.lookups,

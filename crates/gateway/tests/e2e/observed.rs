@@ -1,5 +1,7 @@
 //! What operators see, held against what happened.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::support::*;
 
 #[tokio::test]
@@ -142,4 +144,101 @@ async fn a_timeout_counts_as_an_outcome_once_however_the_call_ends() {
         let free = |metrics: &Metrics| metrics.count("seawall_bulkhead_in_flight", &[]) == 0;
         assert_eq!(causes(&gateway.until(free).await), 1);
     }
+}
+
+/// A name on the list of queues as the page writes it.
+fn as_on_the_page(name: &str) -> String {
+    let word = |word: &str| match word {
+        "up" => "<upstream>".to_owned(),
+        "/" | "/b" => "<route>".to_owned(),
+        word if word.starts_with("127.0.0.1:") => "<address>".to_owned(),
+        word => word.to_owned(),
+    };
+    name.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+async fn queues(gateway: &Gateway) -> Vec<serde_json::Value> {
+    let told = gateway.admin(http::Method::GET, "/queues", "").await;
+    serde_json::from_slice(&told.body).unwrap()
+}
+
+async fn depth(gateway: &Gateway, name: &str) -> u64 {
+    let queues = queues(gateway).await;
+    queues.iter().find(|queue| queue["name"] == name).unwrap()["depth"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn the_list_of_queues_is_that_of_the_page_with_its_default_bounds() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/queues.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `") && !line.contains(".rs`"));
+    let mut written = BTreeMap::new();
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let bound = cells[2].replace(',', "").parse::<u64>().ok();
+        written.insert(cells[0].trim_matches('`').to_owned(), (bound, cells[3].to_owned()));
+    }
+    let mut listed = BTreeMap::new();
+    let nowhere = RawUpstream::refusing().await;
+    for protocol in BOTH {
+        let gateway = Setup::new(nowhere).speaks(protocol).route("path_prefix: /b");
+        let gateway = gateway.route("path_prefix: /").start().await;
+        let queues = queues(&gateway).await;
+        let names: BTreeSet<_> = queues.iter().map(|queue| queue["name"].as_str()).collect();
+        assert_eq!(names.len(), queues.len(), "no name twice");
+        for queue in queues {
+            let name = as_on_the_page(queue["name"].as_str().unwrap());
+            let bound = queue["bound"].as_u64().unwrap();
+            assert!(bound > 0 && queue["depth"].as_u64().is_none_or(|depth| depth <= bound));
+            let bound = written.get(&name).and_then(|(written, _)| written.map(|_| bound));
+            listed.insert(name, (bound, queue["when_full"].as_str().unwrap().to_owned()));
+        }
+    }
+    assert_eq!(listed, written);
+}
+
+#[tokio::test]
+async fn what_is_held_shows_on_the_list_of_queues_and_goes() {
+    let mut upstream = Upstream::start(Protocol::H2c).await;
+    let gateway = Setup::new(upstream.address).speaks(Protocol::H2c).start().await;
+    let kept = "bytes of uploads kept for another attempt";
+    let all = [kept, "requests of callers", "calls to up", "HTTP/2 streams to up"];
+    let mut caller = gateway.caller(Protocol::H2c).await;
+    let (up, body) = streamed();
+    let open = tokio::spawn(async move { (caller.send(post("/", body)).await, caller) });
+    up.data(pattern(1000)).await;
+    let (mut request, reply) = upstream.next().await.split();
+    let _ = within(http_body_util::BodyExt::frame(&mut request)).await.unwrap().unwrap();
+    for (name, held) in all.into_iter().zip([1000, 1, 1, 1]) {
+        assert_eq!(depth(&gateway, name).await, held, "{name}");
+    }
+    assert_eq!(depth(&gateway, "connections of callers").await, 1);
+    assert_eq!(depth(&gateway, "connections to up").await, 1);
+    assert!(depth(&gateway, "admin connections").await >= 1, "the one that asks");
+    // What outgrows the buffer is kept no longer.
+    let rest = tokio::spawn(async move {
+        up.data(pattern(100_000)).await;
+        drop(up);
+    });
+    let rest_read = within(http_body_util::BodyExt::collect(&mut request)).await;
+    assert_eq!(rest_read.unwrap().to_bytes().len(), 100_000);
+    within(rest).await.unwrap();
+    assert_eq!(depth(&gateway, kept).await, 0);
+    reply.answer(answer(200, ""));
+    let (_, caller) = within(open).await.unwrap();
+    gateway.line().await;
+    gateway.until(|metrics| metrics.count("seawall_bulkhead_in_flight", &[]) == 0).await;
+    for name in all {
+        assert_eq!(depth(&gateway, name).await, 0, "{name}");
+    }
+    // A short one is let go with its request.
+    let mut caller = caller;
+    let open = tokio::spawn(async move { caller.send(post("/", full("short"))).await });
+    let (arrival, reply) = upstream.next().await.read().await;
+    assert_eq!(arrival.body.len(), 5);
+    assert_eq!(depth(&gateway, kept).await, 5);
+    reply.answer(answer(200, ""));
+    within(open).await.unwrap();
+    gateway.line().await;
+    within(async { while depth(&gateway, kept).await > 0 {} }).await;
 }

@@ -231,6 +231,12 @@ impl Dependency {
         self.transitions.pop_front()
     }
 
+    /// Breaker transitions that wait to be collected, and as many as may.
+    #[must_use]
+    pub fn uncollected_transitions(&self) -> (usize, usize) {
+        (self.transitions.len(), MOST_TRANSITIONS)
+    }
+
     /// The bulkhead, for its gauges.
     #[must_use]
     pub const fn bulkhead(&self) -> &Bulkhead {
