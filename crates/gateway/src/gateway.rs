@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack};
-use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, StackParams};
+use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
+use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, Rng, StackParams};
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
@@ -81,7 +81,7 @@ impl Gateway {
         let unmatched = Unmatched::new(shape.upstreams.clone(), diagnostics.clone());
         Ok(Arc::new(Self {
             routes,
-            fields: Fields::new(field_names(&config.headers), PSEUDONYM)?,
+            fields: Fields::new(field_names(&config.headers), &pseudonym(&mut ThreadRng))?,
             metrics: Arc::new(Metrics::new(shape)),
             upstreams,
             access_log,
@@ -256,12 +256,15 @@ fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
     }
 }
 
+/// Our name in `Via`, of this instance alone: several in a row are no circle.
+fn pseudonym(rng: &mut impl Rng) -> String {
+    format!("seawall-{:08x}", rng.next_u64() >> 32)
+}
+
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Our name in `Via`.
-const PSEUDONYM: &str = "seawall";
 /// Lookups at once. Source: seawall-design.
 const LOOKUPS: usize = 8;
 /// How long a good answer is used without asking again. Source: seawall-design.

@@ -132,7 +132,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// `pseudonym` is this hop's name in `Via`: a token, `seawall` by default.
+    /// `pseudonym` is this instance's name in `Via`: a token that no other hop has.
     ///
     /// # Errors
     ///
