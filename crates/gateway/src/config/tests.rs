@@ -165,6 +165,10 @@ routes:
   - {path_prefix: /a}
   - {path_prefix: a, upstream: orders}
   - {path_prefix: /a/../b, upstream: orders}
+  - {path_prefix: /a%2fb, upstream: orders}
+  - {path_prefix: '/a//', upstream: orders}
+  - {path_prefix: '/a/%2e%2e', upstream: orders}
+  - {path_prefix: '/a%zz', upstream: orders}
   - {host: 'h:80', upstream: orders, retry_owner: me, retry_after: exact, max_body: 1MB}
   - {host: H, path_prefix: /x/, upstream: orders}
   - {host: h, path_prefix: /x, upstream: orders, name: 'a b'}
@@ -189,6 +193,8 @@ upstreams: {a: {endpoints: ['http://h:1']}}
 routes:
   - {host: API.example.com, path_prefix: /x/, upstream: a}
   - {host: api.example.com, path_prefix: /x, upstream: a}
+  - {path_prefix: /~user, upstream: a}
+  - {path_prefix: /%7Euser, upstream: a}
   - {path_prefix: /y, upstream: a, name: same}
   - {path_prefix: /z, upstream: a, name: same}
 ",
