@@ -12,7 +12,7 @@ use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
 use crate::config::{self, GatewayConfig, Protocol};
 use crate::diagnostics::{Diagnostics, Topic};
-use crate::headers::{FieldNames, Fields};
+use crate::headers::Fields;
 use crate::lines;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
@@ -81,7 +81,7 @@ impl Gateway {
         let unmatched = Unmatched::new(shape.upstreams.clone(), diagnostics.clone());
         Ok(Arc::new(Self {
             routes,
-            fields: Fields::new(field_names(&config.headers), &pseudonym(&mut ThreadRng))?,
+            fields: Fields::new(config.headers.clone(), &pseudonym(&mut ThreadRng))?,
             metrics: Arc::new(Metrics::new(shape)),
             upstreams,
             access_log,
@@ -227,18 +227,6 @@ fn pool_settings(upstream: &config::Upstream) -> PoolSettings {
         max_waiting: limit as usize,
         settle: settings.settle.min(upstream.timeouts.idle),
         ..settings
-    }
-}
-
-fn field_names(names: &config::HeaderNames) -> FieldNames {
-    FieldNames {
-        remaining: names.remaining.clone(),
-        attempt: names.attempt.clone(),
-        tenant: names.tenant.clone(),
-        priority: names.priority.clone(),
-        cost: names.cost.clone(),
-        request_id: names.request_id.clone(),
-        correlation_id: names.correlation_id.clone(),
     }
 }
 
