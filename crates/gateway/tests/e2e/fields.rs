@@ -185,6 +185,36 @@ async fn a_gateway_that_leads_to_itself_ends_the_circle_with_508() {
 }
 
 #[tokio::test]
+async fn options_and_trace_go_as_many_hops_as_they_may() {
+    for protocol in BOTH {
+        let (upstream, arrivals) = echo(protocol).await;
+        let gateway = Setup::new(upstream).speaks(protocol).start().await;
+        for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
+            let asked = |forwards: Option<&str>| {
+                let mut request = get("/");
+                *request.method_mut() = method.parse().unwrap();
+                if let Some(forwards) = forwards {
+                    request.headers_mut().insert("max-forwards", forwards.parse().unwrap());
+                }
+                request
+            };
+            let here = gateway.send_over(protocol, asked(Some("0"))).await;
+            assert_eq!(here.status, status, "{method}");
+            assert!(here.header("allow").unwrap().ends_with("OPTIONS"));
+            assert_eq!(here.header("seawall-attempts"), Some("0"));
+            assert!(arrivals.lock().unwrap().is_empty(), "{method} went on");
+            assert_eq!(gateway.line().await["completion_reason"], "refused");
+            for (stated, onward) in [(Some("3"), Some("2")), (None, None)] {
+                assert_eq!(gateway.send_over(protocol, asked(stated)).await.status, 200);
+                let arrival = arrivals.lock().unwrap().pop().unwrap();
+                assert_eq!(arrival.header("max-forwards"), onward, "{method}");
+                gateway.line().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn ids_are_kept_or_made_and_the_same_at_both_ends() {
     let (upstream, arrivals) = echo(Protocol::Http1).await;
     let gateway = Setup::new(upstream).start().await;
