@@ -152,6 +152,10 @@ upstreams:
     ),
     ("no upstreams", "version: 1\n"),
     (
+        "a second document",
+        "version: 1\nupstreams: {a: {endpoints: ['http://h:1']}}\n---\nversion: 1\n",
+    ),
+    (
         "several upstreams and no routes",
         "version: 1\nupstreams: {a: {endpoints: ['http://h:1']}, b: {endpoints: ['http://h:2']}}\n",
     ),
@@ -313,14 +317,16 @@ fn addresses_of_the_command_line_are_checked_like_those_of_a_file() {
     assert_eq!(config.listeners[0].address, "127.0.0.1:0".parse().unwrap());
     assert_eq!(config.admin, "[::1]:1".parse().unwrap());
     for (listen, admin, field) in [
-        (bound("0.0.0.0:9000"), None, "upstreams.upstream.endpoints[0]"),
-        (None, bound("127.0.0.1:9000"), "upstreams.upstream.endpoints[0]"),
-        (None, bound("0.0.0.0:1"), "admin.address"),
-        (bound("0.0.0.0:9901"), None, "listeners[0].address"),
+        (bound("0.0.0.0:9000"), None, "--upstream"),
+        (None, bound("127.0.0.1:9000"), "--upstream"),
+        (None, bound("0.0.0.0:1"), "--admin"),
+        (bound("0.0.0.0:9901"), None, "--listen"),
     ] {
         let errors = GatewayConfig::for_upstream(url, listen, admin).unwrap_err();
         assert_eq!(errors.fields().collect::<Vec<_>>(), [field]);
-        assert!(errors.to_string().contains("the command line"), "{errors}");
+        let told = errors.to_string();
+        assert!(told.contains("the command line") && !told.contains(".address"), "{told}");
+        assert!(!told.contains("listeners[") && !told.contains("endpoints["), "{told}");
     }
     let several =
         format!("{MINIMAL}listeners: [{{address: '127.0.0.1:1'}}, {{address: '127.0.0.1:2'}}]\n");
