@@ -47,10 +47,10 @@ pub struct RunArgs {
     /// Protect what this file says.
     #[arg(long, value_name = "FILE", group = "what")]
     pub config: Option<PathBuf>,
-    /// Listen here, whatever the file says [default: 127.0.0.1:8080].
+    /// Listen here, whatever the file says; 127.0.0.1:8080 if neither says anything.
     #[arg(long, value_name = "ADDR", value_parser = bind)]
     pub listen: Option<SocketAddr>,
-    /// Serve operators here, whatever the file says [default: 127.0.0.1:9901].
+    /// Serve operators here, whatever the file says; 127.0.0.1:9901 if neither says anything.
     #[arg(long, value_name = "ADDR", value_parser = bind)]
     pub admin: Option<SocketAddr>,
     /// Threads that serve requests [default: one for each core].

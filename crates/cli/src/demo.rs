@@ -45,7 +45,7 @@ pub use upstream::{
 };
 pub use verdict::{ActFigures, Bar, SideFigures, Verdict};
 
-use crate::terminal::wants_colour;
+use crate::terminal::{self, wants_colour};
 
 use screen::{Screen, Second};
 
@@ -204,7 +204,7 @@ async fn play<W: io::Write>(
         let to = from.after(Duration::from_secs(1));
         tokio::time::sleep_until(clock.instant(to)).await;
         history.push([sides[0].second(from, to), sides[1].second(from, to)]);
-        screen.second(&history)?;
+        screen.second(&history, terminal::size(&io::stdout()))?;
         from = to;
     }
 

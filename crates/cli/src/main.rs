@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Parser as _;
 use seawall_cli::args::{Cli, Command, RunArgs};
 use seawall_cli::check::{Verdict, check};
@@ -55,8 +55,14 @@ fn serve(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let colour = wants_colour(&io::stderr());
     let (config, warnings) = match run::config(args) {
         Ok(read) => read,
-        Err(errors) if colour => bail!("{}", errors.coloured()),
-        Err(errors) => bail!("{errors}"),
+        // Each says `error:` itself.
+        Err(errors) => {
+            match colour {
+                true => writeln!(io::stderr(), "{}", errors.coloured())?,
+                false => writeln!(io::stderr(), "{errors}")?,
+            }
+            return Ok(COULD_NOT_RUN.into());
+        }
     };
     for warning in &warnings {
         match colour {

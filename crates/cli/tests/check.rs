@@ -33,3 +33,17 @@ fn findings_go_to_standard_error_without_colours() {
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.starts_with("error: ") && !told.contains('\x1b'), "{told}");
 }
+
+#[test]
+fn run_says_once_that_it_is_an_error_and_names_the_option() {
+    let not_a_configuration = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (args, told) in [
+        (["run", "--config", not_a_configuration], "error: "),
+        (["run", "--upstream", "127.0.0.1:9000"], "error: --upstream: "),
+    ] {
+        let output = seawall(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let read = String::from_utf8(output.stderr).unwrap();
+        assert!(read.starts_with(told) && !read.contains("error: error"), "{read}");
+    }
+}

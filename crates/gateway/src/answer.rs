@@ -135,8 +135,7 @@ impl ProblemAnswer {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            let allowed = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
-            headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            headers.insert(ALLOW, HeaderValue::from_static(ALLOWED));
         }
         let answered = Answered {
             version: None,
@@ -153,6 +152,26 @@ impl ProblemAnswer {
         *response.headers_mut() = headers;
         response
     }
+}
+
+/// Answers an OPTIONS that may go no further than here.
+pub(crate) fn options(mut exchange: Box<Exchange>) -> Response<Body> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ALLOW, HeaderValue::from_static(ALLOWED));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    let answered = Answered {
+        version: None,
+        switches: false,
+        attempts: 0,
+        stop: false,
+        request_id: &exchange.request_id(),
+    };
+    exchange.gateway.fields.to_downstream(&mut headers, &answered);
+    exchange.status = StatusCode::OK.as_u16();
+    exchange.completion = Some(Completion::Refused);
+    let mut response = Response::new(Body::full(Bytes::new(), exchange));
+    *response.headers_mut() = headers;
+    response
 }
 
 /// What a call that gave no answer is called towards its caller.
@@ -299,3 +318,6 @@ pub(crate) fn jitter_retry_after(headers: &mut HeaderMap, outcome: &Outcome) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
 }
+
+/// The common methods; any other but CONNECT is passed on, too.
+const ALLOWED: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";

@@ -42,19 +42,28 @@ pub struct Ended {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A port could not be taken.
-    #[error("listen on {address}: {source}; is another process using it?")]
+    #[error("listen on {address}: {cause}{}", hint(cause.kind()))]
     Bind {
         /// Which.
         address: SocketAddr,
-        /// Why.
-        source: io::Error,
+        /// Why. Told with the hint, so it is no source: who shows the chain would say it twice.
+        cause: io::Error,
     },
     /// The system refused threads or signals.
-    #[error("start: {0}")]
+    #[error("start the process")]
     System(#[from] io::Error),
     /// Options that contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
+}
+
+/// What to look at when a port cannot be taken.
+const fn hint(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::AddrInUse => "; is another process using it?",
+        io::ErrorKind::AddrNotAvailable => "; the address is not one of this machine's",
+        _ => "",
+    }
 }
 
 /// Serves `config` until SIGTERM has been answered by a drain.
@@ -223,7 +232,7 @@ fn server_options(gateway: &Gateway, file_limit: u64) -> ServerOptions {
 
 async fn bind_admin(config: &GatewayConfig) -> Result<Admin, RunError> {
     let address = config.admin;
-    Admin::bind(address).await.map_err(|source| RunError::Bind { address, source })
+    Admin::bind(address).await.map_err(|cause| RunError::Bind { address, cause })
 }
 
 fn bind_listeners(
@@ -233,7 +242,7 @@ fn bind_listeners(
     let mut listeners = Vec::new();
     for listener in &gateway.config.listeners {
         let address = listener.address;
-        let socket = bind(address).map_err(|source| RunError::Bind { address, source })?;
+        let socket = bind(address).map_err(|cause| RunError::Bind { address, cause })?;
         let bound = socket.local_addr()?;
         diagnostics.info(Topic::Start, &format!("listening on http://{bound}"), &[]);
         let trusted = listener.trusted_peers.clone();
@@ -271,16 +280,40 @@ fn signals() -> io::Result<[Signal; 3]> {
 
 async fn listen_to_signals(trigger: DrainTrigger, signals: [Signal; 3], diagnostics: Diagnostics) {
     let [mut terminate, mut interrupt, mut user] = signals;
+    let mut message = "draining; a second signal hastens";
     loop {
         let name = tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
             _ = user.recv() => "SIGUSR1",
         };
-        diagnostics.info(Topic::Drain, "draining", &[("signal", &name)]);
+        diagnostics.info(Topic::Drain, message, &[("signal", &name)]);
+        message = "draining, hastened";
         trigger.signal();
     }
 }
 
 /// Source: seawall-design.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_cannot_be_taken_is_told_once_with_what_to_look_at() {
+        for (kind, told) in [
+            (io::ErrorKind::AddrInUse, "; is another process using it?"),
+            (io::ErrorKind::AddrNotAvailable, "; the address is not one of this machine's"),
+            (io::ErrorKind::PermissionDenied, ""),
+        ] {
+            let error =
+                RunError::Bind { address: "127.0.0.1:80".parse().unwrap(), cause: kind.into() };
+            let cause = io::Error::from(kind);
+            assert_eq!(error.to_string(), format!("listen on 127.0.0.1:80: {cause}{told}"));
+            assert!(error.source().is_none());
+        }
+    }
+}

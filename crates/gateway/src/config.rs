@@ -97,6 +97,7 @@ impl GatewayConfig {
         let source = Source { name: "the command line".to_owned(), text: String::new() };
         let checker = Checker::default();
         check(raw, checker, Arc::new(source), &Overrides { listen, admin }, &environment)
+            .map_err(|errors| errors.renamed(&OPTIONS))
     }
 }
 
@@ -210,6 +211,12 @@ fn apply(raw: &mut RawConfig, checker: &mut Checker, overrides: &Overrides) {
 }
 
 const VERSION: &str = "1";
+/// What the fields are called on the command line.
+const OPTIONS: [(&str, &str); 3] = [
+    ("upstreams.upstream.endpoints[0]", "--upstream"),
+    ("listeners[0].address", "--listen"),
+    ("admin.address", "--admin"),
+];
 /// Source: seawall-design.
 const MAX_BYTES: u64 = 1 << 20;
 /// The shortest time limit there is: what is written in whole milliseconds, and not zero.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack};
-use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, StackParams};
+use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
+use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, Rng, StackParams};
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
 use crate::config::{self, GatewayConfig, Protocol};
 use crate::diagnostics::{Diagnostics, Topic};
-use crate::headers::{FieldNames, Fields};
+use crate::headers::Fields;
 use crate::lines;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
@@ -81,7 +81,7 @@ impl Gateway {
         let unmatched = Unmatched::new(shape.upstreams.clone(), diagnostics.clone());
         Ok(Arc::new(Self {
             routes,
-            fields: Fields::new(field_names(&config.headers), PSEUDONYM)?,
+            fields: Fields::new(config.headers.clone(), &pseudonym(&mut ThreadRng))?,
             metrics: Arc::new(Metrics::new(shape)),
             upstreams,
             access_log,
@@ -230,18 +230,6 @@ fn pool_settings(upstream: &config::Upstream) -> PoolSettings {
     }
 }
 
-fn field_names(names: &config::HeaderNames) -> FieldNames {
-    FieldNames {
-        remaining: names.remaining.clone(),
-        attempt: names.attempt.clone(),
-        tenant: names.tenant.clone(),
-        priority: names.priority.clone(),
-        cost: names.cost.clone(),
-        request_id: names.request_id.clone(),
-        correlation_id: names.correlation_id.clone(),
-    }
-}
-
 fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
     let labels = |upstream: &Upstream| UpstreamLabels {
         upstream: upstream.config.name.clone(),
@@ -256,12 +244,15 @@ fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
     }
 }
 
+/// Our name in `Via`, of this instance alone: several in a row are no circle.
+fn pseudonym(rng: &mut impl Rng) -> String {
+    format!("seawall-{:08x}", rng.next_u64() >> 32)
+}
+
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Our name in `Via`.
-const PSEUDONYM: &str = "seawall";
 /// Lookups at once. Source: seawall-design.
 const LOOKUPS: usize = 8;
 /// How long a good answer is used without asking again. Source: seawall-design.

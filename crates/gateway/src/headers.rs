@@ -35,42 +35,10 @@ pub(crate) use framing::check_framing;
 pub(crate) use ids::Ids;
 
 use crate::authority::Authority;
+use crate::config::HeaderNames;
 use crate::metrics::{IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::refusal::Refusal;
 use via::ViaToken;
-
-/// Names of the fields we read and write; standard ones are not renamable.
-#[derive(Clone, Debug)]
-pub(crate) struct FieldNames {
-    /// Milliseconds the caller still waits. Default `X-Remaining-Ms`.
-    pub remaining: HeaderName,
-    /// Which attempt the caller makes; the first is 1. Default `X-Retry-Attempt`.
-    pub attempt: HeaderName,
-    /// Default `X-Tenant`.
-    pub tenant: HeaderName,
-    /// Default `X-Priority`.
-    pub priority: HeaderName,
-    /// Default `X-Cost`.
-    pub cost: HeaderName,
-    /// Default `X-Request-Id`.
-    pub request_id: HeaderName,
-    /// Default `X-Correlation-Id`.
-    pub correlation_id: HeaderName,
-}
-
-impl Default for FieldNames {
-    fn default() -> Self {
-        Self {
-            remaining: HeaderName::from_static("x-remaining-ms"),
-            attempt: HeaderName::from_static("x-retry-attempt"),
-            tenant: HeaderName::from_static("x-tenant"),
-            priority: HeaderName::from_static("x-priority"),
-            cost: HeaderName::from_static("x-cost"),
-            request_id: HeaderName::from_static("x-request-id"),
-            correlation_id: HeaderName::from_static("x-correlation-id"),
-        }
-    }
-}
 
 /// What a request's peer and connections are, as far as its fields depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -127,17 +95,17 @@ pub(crate) struct Answered<'a> {
 /// Rewrites the fields of requests and answers; made once per configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
-    names: FieldNames,
+    names: HeaderNames,
     via: ViaToken,
 }
 
 impl Fields {
-    /// `pseudonym` is this hop's name in `Via`: a token, `seawall` by default.
+    /// `pseudonym` is this instance's name in `Via`: a token that no other hop has.
     ///
     /// # Errors
     ///
     /// If `pseudonym` is no token.
-    pub(crate) fn new(names: FieldNames, pseudonym: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn new(names: HeaderNames, pseudonym: &str) -> Result<Self, ConfigError> {
         Ok(Self { names, via: ViaToken::new(pseudonym)? })
     }
 

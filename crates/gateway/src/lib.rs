@@ -27,6 +27,7 @@ mod conclude;
 mod config;
 mod diagnostics;
 mod exchange;
+mod forwards;
 mod gateway;
 mod headers;
 mod lines;

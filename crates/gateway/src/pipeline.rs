@@ -14,17 +14,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::HOST;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use seawall::CallShared;
 use seawall_policy::{Call, Safety, Timestamp, parse_remaining};
 
-use crate::answer::ProblemAnswer;
+use crate::answer::{self, ProblemAnswer};
 use crate::authority::Authority;
 use crate::body::Body;
 use crate::conclude::conclude;
 use crate::config::{Protocol, Route};
 use crate::exchange::Exchange;
+use crate::forwards::count_hop;
 use crate::gateway::{Gateway, Upstream};
 use crate::headers::{Inbound, Stated, check_framing, upgrade_of};
 use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders};
@@ -43,7 +44,8 @@ pub(crate) async fn handle_request(
     let mut exchange = Exchange::new(Arc::clone(&gateway), connection, &parts);
     let plan = match plan(&gateway, &mut parts, &mut exchange) {
         Ok(plan) => plan,
-        Err(problem) => return problem.answer(exchange),
+        Err(Here::Problem(problem)) => return problem.answer(exchange),
+        Err(Here::Options) => return answer::options(exchange),
     };
     let route = &gateway.config.routes[plan.route];
     let upstream = &gateway.upstreams[route.upstream];
@@ -114,12 +116,25 @@ struct Plan {
     upgrades: bool,
 }
 
+/// How a request is answered that goes no further.
+enum Here {
+    Problem(ProblemAnswer),
+    /// An OPTIONS that was for this hop.
+    Options,
+}
+
+impl From<ProblemAnswer> for Here {
+    fn from(problem: ProblemAnswer) -> Self {
+        Self::Problem(problem)
+    }
+}
+
 /// Reads the head, and turns its fields into those that go on.
 fn plan(
     gateway: &Gateway,
     parts: &mut http::request::Parts,
     exchange: &mut Exchange,
-) -> Result<Plan, ProblemAnswer> {
+) -> Result<Plan, Here> {
     let mut ignored = IgnoredHeaders::default();
     let ids = gateway.fields.ids(&mut parts.headers, &mut ignored, &mut seawall::ThreadRng);
     exchange.ids = Some(ids);
@@ -127,7 +142,7 @@ fn plan(
     let leaves_at = exchange.connection.drain().in_flight_until;
     if leaves_at <= exchange.arrival {
         exchange.refusal = Some(metrics::Refusal::Draining);
-        return Err(ProblemAnswer::draining());
+        return Err(ProblemAnswer::draining().into());
     }
     let refuse = |exchange: &mut Exchange, refusal| {
         exchange.refusal = Some(match refusal {
@@ -140,6 +155,7 @@ fn plan(
     exchange.authority.clone_from(&authority);
     check_framing(&parts.headers, parts.version, gateway.config.limits.head_fields)
         .map_err(|refusal| refuse(exchange, refusal))?;
+    check_hops(parts, exchange)?;
     let host = authority.as_ref().map_or("", Authority::host);
     let found = gateway.routes.find(host, parts.uri.path());
     let index = found
@@ -174,6 +190,21 @@ fn plan(
         deadline,
         upgrades: upgrade.is_some(),
     })
+}
+
+/// Answers here what may go no further: OPTIONS with what can be asked, TRACE with a refusal,
+/// because what it would reflect may hold what the caller's page must not read.
+fn check_hops(parts: &mut http::request::Parts, exchange: &mut Exchange) -> Result<(), Here> {
+    if count_hop(&parts.method, &mut parts.headers) {
+        return Ok(());
+    }
+    if parts.method == Method::OPTIONS {
+        return Err(Here::Options);
+    }
+    exchange.refusal = Some(metrics::Refusal::BadRequest);
+    let detail = "a TRACE is not reflected here";
+    Err(ProblemAnswer::downstream(StatusCode::METHOD_NOT_ALLOWED, "trace-not-reflected", detail)
+        .into())
 }
 
 /// Rewrites the fields for the upstream and reads what the peer may state.

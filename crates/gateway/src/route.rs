@@ -89,9 +89,9 @@ struct Prefixes {
 
 impl Prefixes {
     fn insert(&mut self, prefix: &str, index: usize) {
-        let prefix = prefix.trim_end_matches('/');
+        let prefix = unescape(prefix.trim_end_matches('/'));
         let at = self.routes.partition_point(|(known, _)| known.len() >= prefix.len());
-        self.routes.insert(at, (prefix.into(), index));
+        self.routes.insert(at, (prefix.into_boxed_str(), index));
     }
 
     fn find(&self, path: &str) -> Result<Option<usize>, BadPath> {
@@ -114,6 +114,14 @@ fn covers(prefix: &str, path: &str) -> bool {
         && matches!(rest.next(), None | Some(b'/'))
 }
 
+/// A prefix as it is compared: with escaped unreserved characters unescaped, everything else as it
+/// is. Two that are equal take the same requests.
+pub(crate) fn unescape(prefix: &str) -> String {
+    let bytes: Vec<_> = Unescaped(prefix.as_bytes()).collect();
+    // What is unescaped is ASCII, so text stays text.
+    String::from_utf8(bytes).unwrap_or_else(|_| prefix.to_owned())
+}
+
 /// The bytes of a path with escaped unreserved characters unescaped, everything else as it is.
 struct Unescaped<'a>(&'a [u8]);
 
@@ -134,8 +142,9 @@ impl Iterator for Unescaped<'_> {
     }
 }
 
-/// Whether two readers may understand `path` differently.
-fn is_ambiguous(path: &str) -> bool {
+/// Whether two readers may understand `path` differently. As a prefix it never matches: a request
+/// for it is refused.
+pub(crate) fn is_ambiguous(path: &str) -> bool {
     let mut rest = path.as_bytes();
     let mut segment = Segment::Before;
     loop {

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::Plan;
 use super::verdict::{ACTS, ActFigures, SideFigures, Verdict, seconds};
+use crate::terminal::Size;
 
 /// One second of one side.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,17 +21,32 @@ pub(super) struct Screen<W: Write> {
     plan: Plan,
     live: bool,
     paint: Paint,
+    /// Lines of the table that stands there.
     drawn: usize,
+    /// The terminal's size when they were drawn.
+    size: Option<Size>,
 }
 
 impl<W: Write> Screen<W> {
     /// `live`: the output is a terminal; `colour`: it may be coloured.
     pub(super) fn new(out: W, plan: Plan, live: bool, colour: bool) -> Self {
-        Self { out, plan, live, paint: Paint(colour), drawn: 0 }
+        Self { out, plan, live, paint: Paint(colour), drawn: 0, size: None }
     }
 
     /// Says what is about to happen.
     pub(super) fn open(&mut self) -> io::Result<()> {
+        self.introduce()?;
+        if self.live {
+            write!(self.out, "{HIDE_CURSOR}")?;
+        } else {
+            writeln!(self.out, "{:27}{:>25}{:>25}", "", SIDES[0], SIDES[1])?;
+            let columns = format!("{:>11}{:>14}", "good/s", "attempts/s");
+            writeln!(self.out, "  {:>4}  {:<19}{columns}{columns}", "s", "act")?;
+        }
+        self.out.flush()
+    }
+
+    fn introduce(&mut self) -> io::Result<()> {
         let Plan { rate, capacity, service, retry, .. } = self.plan;
         let per_second = capacity.slots as f64 / service.as_secs_f64();
         let title = self.paint.bold("seawall demo: one storm, met in two ways at the same time");
@@ -53,21 +69,14 @@ impl<W: Write> Screen<W> {
             retry.max_attempts,
             retry.timeout.as_secs(),
             retry.delay.as_millis()
-        )?;
-        if self.live {
-            write!(self.out, "{HIDE_CURSOR}")?;
-        } else {
-            writeln!(self.out, "{:27}{:>25}{:>25}", "", SIDES[0], SIDES[1])?;
-            let columns = format!("{:>11}{:>14}", "good/s", "attempts/s");
-            writeln!(self.out, "  {:>4}  {:<19}{columns}{columns}", "s", "act")?;
-        }
-        self.out.flush()
+        )
     }
 
-    /// Shows one more second; `history` holds all of both sides: plain, protected.
-    pub(super) fn second(&mut self, history: &[[Second; 2]]) -> io::Result<()> {
+    /// Shows one more second; `history` holds all of both sides: plain, protected. `size` is the
+    /// terminal's now, if there is one.
+    pub(super) fn second(&mut self, history: &[[Second; 2]], size: Option<Size>) -> io::Result<()> {
         if self.live {
-            self.redraw(history)?;
+            self.redraw(history, size)?;
         } else if let Some(sides) = history.last() {
             let second = history.len();
             let act = ACTS[self.plan.act_of(second - 1)];
@@ -80,14 +89,22 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    fn redraw(&mut self, history: &[[Second; 2]]) -> io::Result<()> {
-        if self.drawn > 0 {
+    /// Draws over the table. Where the size has changed the terminal may have broken its lines
+    /// anew, so that nobody knows where it begins: everything is drawn again.
+    fn redraw(&mut self, history: &[[Second; 2]], size: Option<Size>) -> io::Result<()> {
+        if self.drawn > 0 && self.size != size {
+            write!(self.out, "{CLEAR_SCREEN}")?;
+            self.introduce()?;
+        } else if self.drawn > 0 {
             write!(self.out, "\x1b[{}A\r", self.drawn)?;
         }
         let lines = self.table(history);
         self.drawn = lines.len();
+        self.size = size;
+        // The last column stays free: a full line ends in different places on different terminals.
+        let room = size.map_or(usize::MAX, |size| usize::from(size.columns).saturating_sub(1));
         for line in lines {
-            writeln!(self.out, "{line}{CLEAR_TO_END}")?;
+            writeln!(self.out, "{}{CLEAR_TO_END}", cut(&line, room))?;
         }
         Ok(())
     }
@@ -180,6 +197,20 @@ fn row(side: &SideFigures, cell: impl Fn(&ActFigures) -> String) -> String {
     side.acts.iter().map(|act| format!("{:>19}", cell(act))).collect()
 }
 
+/// The first `room` characters of `line`, with all of its colours.
+fn cut(line: &str, room: usize) -> String {
+    let (mut seen, mut in_escape) = (0, false);
+    line.chars()
+        .filter(|&c| {
+            let escape = in_escape || c == '\x1b';
+            // A sequence of ours ends with its first letter.
+            in_escape = escape && !c.is_ascii_alphabetic();
+            seen += usize::from(!escape);
+            escape || seen <= room
+        })
+        .collect()
+}
+
 /// Adds colours, or does not.
 #[derive(Clone, Copy)]
 struct Paint(bool);
@@ -206,19 +237,29 @@ const BLUE: &str = "34";
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
 const CLEAR_TO_END: &str = "\x1b[K";
+const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn shown(live: bool, colour: bool, seconds: usize) -> String {
+        shown_in(live, colour, seconds, |_| None)
+    }
+
+    fn shown_in(
+        live: bool,
+        colour: bool,
+        seconds: usize,
+        size: impl Fn(usize) -> Option<Size>,
+    ) -> String {
         let mut out = Vec::new();
         let mut screen = Screen::new(&mut out, Plan::STANDARD, live, colour);
         let mut history = Vec::new();
         for second in 0..seconds {
             let good = if second < 8 { 300 } else { 0 };
             history.push([Second { good, attempts: 900 }, Second { good, attempts: good }]);
-            screen.second(&history).unwrap();
+            screen.second(&history, size(second)).unwrap();
         }
         drop(screen);
         String::from_utf8(out).unwrap()
@@ -254,6 +295,32 @@ mod tests {
             format!("    attempts/s upstream  █████████{:25}   900", "")
         );
         assert!(last.ends_with(SHOW_CURSOR));
+    }
+
+    #[test]
+    fn a_table_is_cut_to_the_terminal_and_drawn_anew_when_its_size_changed() {
+        let narrow = Size { columns: 30, rows: 24 };
+        let wide = Size { columns: 100, rows: 24 };
+        let size = |second| Some(if (2..4).contains(&second) { narrow } else { wide });
+        let drawn = shown_in(true, true, 6, size);
+        let parts: Vec<_> = drawn.split(CLEAR_SCREEN).collect();
+        assert_eq!(parts.len(), 3, "once when it shrank, once when it widened");
+        for part in &parts {
+            assert_eq!(part.matches("\x1b[7A\r").count(), 1, "two seconds each: {part:?}");
+        }
+        for part in &parts[1..] {
+            assert!(part.contains("seawall demo"), "{part:?}");
+        }
+        let table = parts[1].rsplit("\x1b[7A\r").next().unwrap();
+        for line in table.lines() {
+            let mut plain = line.to_owned();
+            for code in ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[34m"] {
+                plain = plain.replace(code, "");
+            }
+            let plain = plain.trim_end_matches(CLEAR_TO_END);
+            assert!(plain.chars().count() <= 29, "{plain:?}");
+        }
+        assert!(table.contains("\x1b[32m█\x1b[0m"), "{table:?}");
     }
 
     #[test]

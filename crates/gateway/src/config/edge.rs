@@ -175,8 +175,7 @@ pub(super) fn drain(mut scope: Scope<'_>, raw: &RawDrain, grace: Option<String>)
 /// The names of the headers we read and write.
 pub(super) fn headers(mut scope: Scope<'_>, raw: &RawHeaders) -> HeaderNames {
     let mut taken: Vec<(HeaderName, &'static str)> = Vec::new();
-    let mut name = |key: &'static str, raw: &Option<String>, default: &'static str| {
-        let default = HeaderName::from_static(default);
+    let mut name = |key: &'static str, raw: &Option<String>, default: HeaderName| {
         let read = scope.read(key, raw, |text| {
             let name = text
                 .parse::<HeaderName>()
@@ -199,14 +198,15 @@ pub(super) fn headers(mut scope: Scope<'_>, raw: &RawHeaders) -> HeaderNames {
         taken.push((name.clone(), key));
         name
     };
+    let default = HeaderNames::default();
     HeaderNames {
-        remaining: name("remaining", &raw.remaining, "x-remaining-ms"),
-        attempt: name("attempt", &raw.attempt, "x-retry-attempt"),
-        tenant: name("tenant", &raw.tenant, "x-tenant"),
-        priority: name("priority", &raw.priority, "x-priority"),
-        cost: name("cost", &raw.cost, "x-cost"),
-        request_id: name("request_id", &raw.request_id, "x-request-id"),
-        correlation_id: name("correlation_id", &raw.correlation_id, "x-correlation-id"),
+        remaining: name("remaining", &raw.remaining, default.remaining),
+        attempt: name("attempt", &raw.attempt, default.attempt),
+        tenant: name("tenant", &raw.tenant, default.tenant),
+        priority: name("priority", &raw.priority, default.priority),
+        cost: name("cost", &raw.cost, default.cost),
+        request_id: name("request_id", &raw.request_id, default.request_id),
+        correlation_id: name("correlation_id", &raw.correlation_id, default.correlation_id),
     }
 }
 

@@ -276,9 +276,9 @@ pub struct Drain {
 /// Names of the headers we read and write; standard ones are not renamable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderNames {
-    /// Default `X-Remaining-Ms`.
+    /// Milliseconds the caller still waits. Default `X-Remaining-Ms`.
     pub remaining: HeaderName,
-    /// Default `X-Retry-Attempt`.
+    /// Which attempt the caller makes; the first is 1. Default `X-Retry-Attempt`.
     pub attempt: HeaderName,
     /// Default `X-Tenant`.
     pub tenant: HeaderName,
@@ -290,6 +290,20 @@ pub struct HeaderNames {
     pub request_id: HeaderName,
     /// Default `X-Correlation-Id`.
     pub correlation_id: HeaderName,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            remaining: HeaderName::from_static("x-remaining-ms"),
+            attempt: HeaderName::from_static("x-retry-attempt"),
+            tenant: HeaderName::from_static("x-tenant"),
+            priority: HeaderName::from_static("x-priority"),
+            cost: HeaderName::from_static("x-cost"),
+            request_id: HeaderName::from_static("x-request-id"),
+            correlation_id: HeaderName::from_static("x-correlation-id"),
+        }
+    }
 }
 
 /// Where the access log goes.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location, Spanned};
 
@@ -188,6 +189,10 @@ fn refusal(text: &str, error: &Error) -> Finding {
         Error::DuplicateMappingKey { key: Some(key), .. } => {
             format!("the key `{}` is there twice", super::report::shortened(key))
         }
+        Error::MultipleDocuments { .. }
+        | Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
+            "only one document is read, and here begins another".to_owned()
+        }
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
@@ -195,7 +200,6 @@ fn refusal(text: &str, error: &Error) -> Finding {
             "the file is larger than a configuration may be: at most {MAX_NODES} values, nested \
              {MAX_DEPTH} deep, with at most {MAX_REPLAYED} repeated by aliases"
         ),
-        Error::MultipleDocuments { .. } => "one document is read, and there are more".to_owned(),
         other => {
             let message = other.to_string();
             let end = message.find(" at line ").unwrap_or(message.len());

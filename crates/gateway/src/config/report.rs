@@ -108,6 +108,17 @@ impl ConfigErrors {
         Self { source, findings, unreadable: true }
     }
 
+    /// With other names for fields, where they are found and where they are spoken of.
+    pub(super) fn renamed(mut self, names: &[(&str, &str)]) -> Self {
+        for finding in &mut self.findings {
+            for (from, to) in names {
+                finding.field = finding.field.replace(from, to);
+                finding.message = finding.message.replace(from, to);
+            }
+        }
+        self
+    }
+
     /// Whether nothing could be judged because the file could not be read.
     #[must_use]
     pub const fn is_unreadable(&self) -> bool {

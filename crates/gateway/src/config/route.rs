@@ -13,6 +13,7 @@ use super::raw::{RawFallback, RawRoute};
 use super::report::{Finding, near_name};
 use super::scope::{Checker, Scope, did_you_mean};
 use super::{DAY, MILLISECOND};
+use crate::route::{is_ambiguous, unescape};
 use crate::units::format_duration;
 
 /// The routes in order of precedence, with their lanes; one for everything if none is written and
@@ -127,18 +128,20 @@ fn upstream(scope: &mut Scope<'_>, raw: &Option<String>, upstreams: &[Upstream])
     found
 }
 
-/// Reads a prefix of whole segments; a slash at its end says nothing more.
+/// Reads a prefix of whole segments; a slash at its end says nothing more, and neither does an
+/// escape that needs none. One that no request could match is refused.
 fn prefix(text: &str) -> Result<String, &'static str> {
     let visible = |b: u8| b.is_ascii_graphic() && !b"?#\"<>\\^`{|}".contains(&b);
     if !text.starts_with('/') || text.len() > 1_024 || !text.bytes().all(visible) {
         return Err("a path like /orders, percent-encoded as in a request, without a query");
     }
     let trimmed = text.strip_suffix('/').unwrap_or(text);
-    let segments = || trimmed.split('/').skip(1);
-    if segments().any(|segment| matches!(segment, "" | "." | "..")) {
-        return Err("a path without empty or dot segments");
+    if is_ambiguous(trimmed) || trimmed.ends_with('/') {
+        return Err(
+            "a path that can be read in one way: without empty or dot segments, `%2f`, `%5c`",
+        );
     }
-    Ok(if trimmed.is_empty() { "/".to_owned() } else { trimmed.to_owned() })
+    Ok(if trimmed.is_empty() { "/".to_owned() } else { unescape(trimmed) })
 }
 
 fn fallback(mut scope: Scope<'_>, raw: &RawFallback) -> Fallback {

@@ -152,6 +152,10 @@ upstreams:
     ),
     ("no upstreams", "version: 1\n"),
     (
+        "a second document",
+        "version: 1\nupstreams: {a: {endpoints: ['http://h:1']}}\n---\nversion: 1\n",
+    ),
+    (
         "several upstreams and no routes",
         "version: 1\nupstreams: {a: {endpoints: ['http://h:1']}, b: {endpoints: ['http://h:2']}}\n",
     ),
@@ -165,6 +169,10 @@ routes:
   - {path_prefix: /a}
   - {path_prefix: a, upstream: orders}
   - {path_prefix: /a/../b, upstream: orders}
+  - {path_prefix: /a%2fb, upstream: orders}
+  - {path_prefix: '/a//', upstream: orders}
+  - {path_prefix: '/a/%2e%2e', upstream: orders}
+  - {path_prefix: '/a%zz', upstream: orders}
   - {host: 'h:80', upstream: orders, retry_owner: me, retry_after: exact, max_body: 1MB}
   - {host: H, path_prefix: /x/, upstream: orders}
   - {host: h, path_prefix: /x, upstream: orders, name: 'a b'}
@@ -189,6 +197,8 @@ upstreams: {a: {endpoints: ['http://h:1']}}
 routes:
   - {host: API.example.com, path_prefix: /x/, upstream: a}
   - {host: api.example.com, path_prefix: /x, upstream: a}
+  - {path_prefix: /~user, upstream: a}
+  - {path_prefix: /%7Euser, upstream: a}
   - {path_prefix: /y, upstream: a, name: same}
   - {path_prefix: /z, upstream: a, name: same}
 ",
@@ -307,14 +317,16 @@ fn addresses_of_the_command_line_are_checked_like_those_of_a_file() {
     assert_eq!(config.listeners[0].address, "127.0.0.1:0".parse().unwrap());
     assert_eq!(config.admin, "[::1]:1".parse().unwrap());
     for (listen, admin, field) in [
-        (bound("0.0.0.0:9000"), None, "upstreams.upstream.endpoints[0]"),
-        (None, bound("127.0.0.1:9000"), "upstreams.upstream.endpoints[0]"),
-        (None, bound("0.0.0.0:1"), "admin.address"),
-        (bound("0.0.0.0:9901"), None, "listeners[0].address"),
+        (bound("0.0.0.0:9000"), None, "--upstream"),
+        (None, bound("127.0.0.1:9000"), "--upstream"),
+        (None, bound("0.0.0.0:1"), "--admin"),
+        (bound("0.0.0.0:9901"), None, "--listen"),
     ] {
         let errors = GatewayConfig::for_upstream(url, listen, admin).unwrap_err();
         assert_eq!(errors.fields().collect::<Vec<_>>(), [field]);
-        assert!(errors.to_string().contains("the command line"), "{errors}");
+        let told = errors.to_string();
+        assert!(told.contains("the command line") && !told.contains(".address"), "{told}");
+        assert!(!told.contains("listeners[") && !told.contains("endpoints["), "{told}");
     }
     let several =
         format!("{MINIMAL}listeners: [{{address: '127.0.0.1:1'}}, {{address: '127.0.0.1:2'}}]\n");

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use seawall_policy::Rng;
 
-use super::FieldNames;
+use crate::config::HeaderNames;
 use crate::metrics::{IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 
 /// The ids of a request, as they go on.
@@ -22,7 +22,7 @@ impl Ids {
     /// invalid request id replaced. An id is 1 to 128 visible ASCII characters on one line.
     pub(super) fn take(
         fields: &mut HeaderMap,
-        names: &FieldNames,
+        names: &HeaderNames,
         ignored: &mut IgnoredHeaders,
         rng: &mut impl Rng,
     ) -> Self {
@@ -139,7 +139,7 @@ mod tests {
         for &(name, value) in lines {
             fields.append(name, HeaderValue::from_bytes(value).unwrap());
         }
-        let (names, mut ignored) = (FieldNames::default(), IgnoredHeaders::default());
+        let (names, mut ignored) = (HeaderNames::default(), IgnoredHeaders::default());
         let ids = Ids::take(&mut fields, &names, &mut ignored, &mut SplitMix64::new(1));
         (ids, fields)
     }

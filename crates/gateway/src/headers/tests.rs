@@ -34,7 +34,7 @@ fn trusted() -> Inbound<'static> {
 
 fn sent(lines: &[(&'static str, &str)], inbound: &Inbound<'_>) -> (HeaderMap, Stated) {
     let mut map = fields(lines);
-    let stated = Fields::new(FieldNames::default(), "seawall")
+    let stated = Fields::new(HeaderNames::default(), "seawall")
         .unwrap()
         .to_upstream(&mut map, inbound)
         .unwrap();
@@ -110,7 +110,7 @@ fn connection_cannot_take_away_what_others_rely_on() {
     asked.push(("via", "1.1 front"));
     let mut map = fields(&asked);
     map.append("connection", HeaderValue::from_static(named));
-    let stated = Fields::new(FieldNames::default(), "seawall")
+    let stated = Fields::new(HeaderNames::default(), "seawall")
         .unwrap()
         .to_upstream(&mut map, &trusted())
         .unwrap();
@@ -281,7 +281,7 @@ fn a_twin_written_with_underscores_does_not_get_past_the_check_of_its_original()
 #[test]
 fn renamed_trust_fields_are_the_ones_that_count() {
     let names =
-        FieldNames { tenant: HeaderName::from_static("my_tenant"), ..FieldNames::default() };
+        HeaderNames { tenant: HeaderName::from_static("my_tenant"), ..HeaderNames::default() };
     let settings = Fields::new(names, "seawall").unwrap();
     for (inbound, kept) in [(untrusted(), false), (trusted(), true)] {
         let mut map = fields(&[("my_tenant", "gold"), ("x-tenant", "plain")]);
@@ -352,7 +352,7 @@ fn via_says_in_which_version_a_message_came() {
 
 #[test]
 fn the_fifth_pass_goes_through_and_the_sixth_is_refused() {
-    let settings = Fields::new(FieldNames::default(), "seawall").unwrap();
+    let settings = Fields::new(HeaderNames::default(), "seawall").unwrap();
     let mut map = fields(&[("via", "1.1 other (seawall), HTTP/1.1 Seawall, 2.0 seawall (x)")]);
     for passes in 2..=4 {
         assert_eq!(settings.via.passes(&map), passes);
@@ -365,13 +365,13 @@ fn the_fifth_pass_goes_through_and_the_sixth_is_refused() {
 #[test]
 fn a_pseudonym_is_a_token() {
     for (pseudonym, valid) in [("seawall", true), ("a-b.c_1", true), ("", false), ("a b", false)] {
-        assert_eq!(Fields::new(FieldNames::default(), pseudonym).is_ok(), valid, "{pseudonym:?}");
+        assert_eq!(Fields::new(HeaderNames::default(), pseudonym).is_ok(), valid, "{pseudonym:?}");
     }
 }
 
 fn answered(lines: &[(&'static str, &str)], answered: &Answered<'_>) -> Vec<(String, String)> {
     let mut map = fields(lines);
-    Fields::new(FieldNames::default(), "seawall").unwrap().to_downstream(&mut map, answered);
+    Fields::new(HeaderNames::default(), "seawall").unwrap().to_downstream(&mut map, answered);
     let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
     let mut found: Vec<_> =
         map.iter().map(|(name, value)| (name.to_string(), text(value))).collect();

@@ -4,7 +4,7 @@ use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 use seawall_policy::ConfigError;
 
-/// This hop in `Via`, ready for each version. Source: RFC 9110 section 7.6.3.
+/// This instance in `Via`, ready for each version. Source: RFC 9110 section 7.6.3.
 #[derive(Clone, Debug)]
 pub(super) struct ViaToken {
     pseudonym: String,

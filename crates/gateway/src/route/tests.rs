@@ -151,6 +151,16 @@ fn an_escaped_unreserved_character_does_not_get_around_a_route() {
     check(&table, "h", "/%256frders", Some(0));
 }
 
+#[test]
+fn a_prefix_matches_however_it_escapes_what_needs_no_escape() {
+    let table = table(&[(None, "/%7Euser"), (None, "/~user/%61%2Db"), (None, "/a%20b")]);
+    for path in ["/~user", "/%7Euser/x", "/%7euser"] {
+        check(&table, "h", path, Some(0));
+    }
+    check(&table, "h", "/~user/a-b", Some(1));
+    check(&table, "h", "/a%20b", Some(2));
+}
+
 proptest! {
     #[test]
     fn the_table_agrees_with_a_naive_search(

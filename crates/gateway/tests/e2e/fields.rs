@@ -131,18 +131,87 @@ async fn what_is_no_request_for_us_is_refused_and_its_connection_closed() {
 }
 
 #[tokio::test]
-async fn a_request_that_runs_in_a_circle_is_told_508() {
+async fn a_request_that_came_through_here_five_times_is_told_508() {
     let (upstream, arrivals) = echo(Protocol::Http1).await;
     let gateway = Setup::new(upstream).start().await;
+    gateway.get("/").await;
+    let first = arrivals.lock().unwrap().pop().unwrap();
+    let ours = first.header("via").unwrap();
     for (passes, status) in [(4, 200), (5, 508)] {
         let mut request = get("/");
-        let via = vec!["1.1 seawall"; passes].join(", ");
+        let via = vec![ours; passes].join(", ");
         request.headers_mut().insert("via", via.parse().unwrap());
         assert_eq!(gateway.send(request).await.status, status);
     }
     let arrival = arrivals.lock().unwrap().pop().unwrap();
     let via = arrival.headers.get_all("via").iter().count();
     assert_eq!(via, 2, "ours is added");
+}
+
+#[tokio::test]
+async fn six_gateways_in_a_row_are_no_circle() {
+    let (upstream, arrivals) = echo(Protocol::Http1).await;
+    let mut row = vec![Setup::new(upstream).start().await];
+    for _ in 1..6 {
+        let next = Setup::new(row.last().unwrap().address).start().await;
+        row.push(next);
+    }
+    assert_eq!(row.last().unwrap().get("/").await.status, 200);
+    let arrival = arrivals.lock().unwrap().pop().unwrap();
+    let names: std::collections::BTreeSet<_> = arrival.headers.get_all("via").iter().collect();
+    assert_eq!(names.len(), 6, "each has a name of its own: {names:?}");
+    for name in names {
+        let digits = name.to_str().unwrap().strip_prefix("1.1 seawall-").unwrap();
+        assert!(digits.len() == 8 && u32::from_str_radix(digits, 16).is_ok(), "{digits}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_leads_to_itself_ends_the_circle_with_508() {
+    let relay = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = Setup::new(relay.local_addr().unwrap()).start().await;
+    let back = gateway.address;
+    let relaying = tokio::spawn(async move {
+        while let Ok((mut from, _)) = relay.accept().await {
+            tokio::spawn(async move {
+                let mut to = tokio::net::TcpStream::connect(back).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    });
+    let answer = gateway.get("/").await;
+    assert_eq!((answer.status, answer.header("seawall-problem")), (508, Some("loop-detected")));
+    relaying.abort();
+}
+
+#[tokio::test]
+async fn options_and_trace_go_as_many_hops_as_they_may() {
+    for protocol in BOTH {
+        let (upstream, arrivals) = echo(protocol).await;
+        let gateway = Setup::new(upstream).speaks(protocol).start().await;
+        for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
+            let asked = |forwards: Option<&str>| {
+                let mut request = get("/");
+                *request.method_mut() = method.parse().unwrap();
+                if let Some(forwards) = forwards {
+                    request.headers_mut().insert("max-forwards", forwards.parse().unwrap());
+                }
+                request
+            };
+            let here = gateway.send_over(protocol, asked(Some("0"))).await;
+            assert_eq!(here.status, status, "{method}");
+            assert!(here.header("allow").unwrap().ends_with("OPTIONS"));
+            assert_eq!(here.header("seawall-attempts"), Some("0"));
+            assert!(arrivals.lock().unwrap().is_empty(), "{method} went on");
+            assert_eq!(gateway.line().await["completion_reason"], "refused");
+            for (stated, onward) in [(Some("3"), Some("2")), (None, None)] {
+                assert_eq!(gateway.send_over(protocol, asked(stated)).await.status, 200);
+                let arrival = arrivals.lock().unwrap().pop().unwrap();
+                assert_eq!(arrival.header("max-forwards"), onward, "{method}");
+                gateway.line().await;
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -206,8 +275,8 @@ async fn fields_for_one_connection_go_and_forwarded_is_written_anew() {
         }
         let answer = gateway.send_over(from, request).await;
         assert_eq!(answer.header("x-kept"), Some("1"));
-        let version = if to == Protocol::Http1 { "1.1 seawall" } else { "2.0 seawall" };
-        assert_eq!(answer.header("via"), Some(version));
+        let version = if to == Protocol::Http1 { "1.1 seawall-" } else { "2.0 seawall-" };
+        assert!(answer.header("via").unwrap().starts_with(version));
         let arrival = arrivals.lock().unwrap().pop().unwrap();
         assert_eq!(arrival.header("x-forwarded-for"), Some("127.0.0.1"));
         assert_eq!(arrival.header("x-forwarded-proto"), Some("http"));

@@ -125,7 +125,7 @@ async fn a_body_that_ends_with_its_connection_is_whole() {
     drop(served);
     let answered = within(open).await.unwrap();
     assert_eq!(answered.text(), "until the end");
-    assert_eq!(answered.header("via"), Some("1.0 seawall"));
+    assert!(answered.header("via").unwrap().starts_with("1.0 seawall-"));
 }
 
 #[tokio::test]
