@@ -308,6 +308,9 @@ impl<B: RequestBody> Shared<B> {
         for endpoint in follow.dials {
             self.runtime.spawn(Arc::clone(self).dial(endpoint));
         }
+        if let Some(bar) = follow.bar {
+            self.runtime.spawn(lift_in_time(Arc::downgrade(self), bar));
+        }
         drop(follow.drops);
         #[cfg(test)]
         self.changed.notify_waiters();
@@ -364,7 +367,15 @@ impl<B: RequestBody> Watcher for Shared<B> {
     }
 
     fn limit_changed(self: Arc<Self>, facts: &ConnFacts) {
-        self.with(|state, _| state.limit_changed(&self, facts));
+        self.with(|state, follow| state.limit_changed(&self, facts, follow));
+    }
+}
+
+/// Lifts a bar when its time is over.
+async fn lift_in_time<B: RequestBody>(pool: Weak<Shared<B>>, bar: (usize, u64)) {
+    tokio::time::sleep(ROOMLESS_BACKOFF).await;
+    if let Some(pool) = pool.upgrade() {
+        pool.with(|state, follow| state.lift(&pool.settings, bar, follow));
     }
 }
 
@@ -381,6 +392,9 @@ async fn sweep<B: RequestBody>(pool: Weak<Shared<B>>, interval: Duration) {
 /// Time between two looks of an overdue checkout at whether its dial still runs; the end of the
 /// dial itself wakes it.
 const RECHECK: Duration = Duration::from_millis(50);
+/// Wait after an HTTP/2 connection without room before the next dial of its endpoint. Source: own
+/// choice: a draining peer is asked once a second.
+const ROOMLESS_BACKOFF: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
