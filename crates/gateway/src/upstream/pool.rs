@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use seawall::Clock;
-use seawall_policy::Timestamp;
+use seawall_policy::{Cause, Timestamp};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
@@ -16,6 +16,7 @@ use super::body::{Exchange, UpstreamBody};
 use super::conn::{Conn, ConnFacts, Fate, Line, Watcher};
 use super::connect::{self, ConnectError, Target};
 use super::error::{CheckoutError, SendError};
+use super::interim::Interim;
 use super::resolve::Resolver;
 use super::settings::PoolSettings;
 use super::state::{Answer, Expiry, Follow, State, Step};
@@ -184,12 +185,20 @@ impl<B: RequestBody> Lease<B> {
         let (parts, body) = request.into_parts();
         let answer = match &conn.line {
             Line::Http1 { sender, .. } => {
-                let request = Request::from_parts(parts, Upload::plain(body));
+                let mut request = Request::from_parts(parts, Upload::plain(body));
+                let interim = Interim::of(&mut request);
                 let Some(sent) = sender.lock().as_mut().map(|h1| h1.try_send_request(request))
                 else {
                     unreachable!("a leased connection has its sender");
                 };
-                sent.await
+                tokio::select! {
+                    biased;
+                    sent = sent => sent,
+                    () = interim.flood() => {
+                        exchange.failed();
+                        return Err(SendError::of(Cause::Malformed));
+                    }
+                }
             }
             Line::Http2 { sender } => {
                 let (body, cut) = Upload::cuttable(body);

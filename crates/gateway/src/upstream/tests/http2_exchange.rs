@@ -195,6 +195,29 @@ async fn the_only_place_of_a_pool_is_not_kept_by_a_connection_without_room() {
     .await;
 }
 
+#[tokio::test]
+async fn interim_answers_without_end_are_malformed() {
+    let peer = Peer::bind().await;
+    let pool = pool(h2c(1), &[peer.port]);
+    bounded(async {
+        let plays = async {
+            let mut conn = peer.accept().await;
+            conn.h2_preface(&[]).await;
+            conn.frame(HEADERS).await.unwrap();
+            // `:status: 103` on stream 1, with END_HEADERS.
+            let hints = b"\x00\x00\x05\x01\x04\x00\x00\x00\x01\x08\x03103";
+            for _ in 0..35 {
+                conn.send(hints).await;
+            }
+            conn.ended().await;
+        };
+        let asks = async { pool.lease(0, LONG).await.unwrap().send(h2_get(empty())).await };
+        let (sent, ()) = tokio::join!(asks, plays);
+        assert_eq!(sent.unwrap_err().cause, Cause::Malformed);
+    })
+    .await;
+}
+
 /// One request; the peer resets its stream.
 async fn reset_by_peer(reason: Reason) -> Cause {
     let peer = Peer::bind().await;
