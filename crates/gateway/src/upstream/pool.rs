@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use parking_lot::Mutex;
 use seawall::Clock;
 use seawall_policy::{Cause, Timestamp};
@@ -224,17 +224,6 @@ impl<B: RequestBody> Drop for Lease<B> {
                 Line::Http2 { .. } => self.pool.end_stream(&conn.facts, self.pool.clock.now()),
             }
         }
-    }
-}
-
-impl Exchange {
-    /// A tunnel takes its connection along; anything else carries the exchange in its body.
-    fn answered(self, response: Response<hyper::body::Incoming>) -> Response<UpstreamBody> {
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.leave_pool();
-            return response.map(|body| UpstreamBody::new(body, None));
-        }
-        response.map(|body| UpstreamBody::new(body, Some(self)))
     }
 }
 
