@@ -122,18 +122,6 @@ fn flowing(
     downstream: Option<hyper::upgrade::OnUpgrade>,
 ) -> Response<Body> {
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if switches && downstream.is_none() {
-        exchange.completion = Some(Completion::UpstreamBroke);
-        let detail = "the upstream switched protocols without being asked";
-        let code = "unasked-upgrade";
-        let problem = ProblemAnswer {
-            source: "upstream",
-            maybe_sent: true,
-            attempts: done.attempts,
-            ..ProblemAnswer::downstream(StatusCode::BAD_GATEWAY, code, detail)
-        };
-        return problem.answer(exchange);
-    }
     if switches || is_event_stream(response.headers()) {
         let moved = slot.as_mut().map_or(Ok(()), SlotGuard::to_stream);
         if moved.is_err() {

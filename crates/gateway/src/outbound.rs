@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
 use seawall::{Answer, AttemptContext, CallShared, HttpClassify, OnAbandon};
 use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, Timestamp, remaining_to_send};
@@ -94,6 +94,10 @@ impl Outbound {
         let _unended = Unended { outbound: &self, place };
         self.progress.send(now, place, context.number(), context.endpoint());
         match self.send(lease, request, context.endpoint()).await {
+            // Nothing in it is an answer; dropped, it closes its connection.
+            Ok(response) if self.is_unasked_upgrade(&response) => {
+                self.ended(place, Cause::Malformed)
+            }
             Ok(response) => self.answered(place, response),
             Err((cause, is_handed_back)) => {
                 if is_handed_back {
@@ -182,6 +186,11 @@ impl Outbound {
             }
         }
         request
+    }
+
+    /// Whether the upstream switched protocols though the request asked for none.
+    fn is_unasked_upgrade(&self, response: &Response<UpstreamBody>) -> bool {
+        response.status() == StatusCode::SWITCHING_PROTOCOLS && !self.headers.contains_key(UPGRADE)
     }
 
     fn answered(&self, place: u32, response: Response<UpstreamBody>) -> Attempted {

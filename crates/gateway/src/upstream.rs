@@ -18,7 +18,9 @@
 //!
 //! Known limits: over HTTP/2 an upload that outlives its response is not counted as a stream, so
 //! the peer's limit may hold back the next stream for that long; a tunnel and a response that
-//! left the pool ([`UpstreamBody::leave_pool`]) are counted apart and bounded by the caller.
+//! left the pool ([`UpstreamBody::leave_pool`]) are counted apart and bounded by the caller; over
+//! HTTP/2 interim answers are bounded for one stream at a time, so two streams that flood in turns
+//! are ended by the time of their attempts only.
 
 mod body;
 mod classify;
@@ -27,6 +29,7 @@ mod connect;
 mod error;
 mod http1;
 mod http2;
+mod interim;
 mod pool;
 mod resolve;
 mod settings;

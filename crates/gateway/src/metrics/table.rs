@@ -274,7 +274,8 @@ pub(super) const TABLE: &[Row] = &[
         "seawall_downstream_connections_closed",
         COUNTER,
         &[Label::Listener, Label::CloseReason],
-        "Connections of callers ended, by why",
+        "Connections of callers ended, by why; `malformed`: a head that is no request, which no \
+         count of requests and no access line shows",
     ),
     Row::new(
         Family::AcceptErrors,

@@ -93,7 +93,8 @@ fn http1_builder(options: &ServerOptions) -> http1::Builder {
         .keep_alive(true)
         // A caller that leaves is noticed, and the handler's future dropped.
         .half_close(false)
-        .max_headers(options.head_fields)
+        // One more, so that a head with too many is refused where refusals are answered and logged.
+        .max_headers(options.head_fields.saturating_add(1))
         .max_header_size(options.head_bytes)
         .max_buf_size(options.head_bytes.max(HTTP1_BUFFER_MIN))
         // hyper's timer runs while a connection is idle, too; ours tells the two apart.
@@ -286,6 +287,7 @@ impl Driver {
             (Ok(()), Some((_, reason))) => reason,
             (Ok(()), None) => CloseReason::Ended,
             (Err(error), _) if is_calm_down(&error) => CloseReason::Abuse,
+            (Err(error), _) if error.is_parse() => CloseReason::Malformed,
             (Err(_), Some((_, reason))) => reason,
             (Err(_), None) => CloseReason::Failed,
         }

@@ -10,8 +10,10 @@ use seawall_policy::Timestamp;
 pub(crate) enum CloseReason {
     /// The peer closed it, or it was closed after an answer as its version or fields asked.
     Ended,
-    /// Reading, writing or parsing failed.
+    /// Reading or writing failed, or the caller left a request unanswered.
     Failed,
+    /// HTTP/1.1: what it sent can be read as no request.
+    Malformed,
     /// It sent no first byte in time.
     FirstByte,
     /// A request head was not whole in time.
@@ -32,9 +34,10 @@ pub(crate) enum CloseReason {
 
 impl CloseReason {
     /// Every reason, in the order of their numbers.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Ended,
         Self::Failed,
+        Self::Malformed,
         Self::FirstByte,
         Self::Head,
         Self::Idle,
@@ -46,8 +49,19 @@ impl CloseReason {
     ];
 
     /// Labels in metrics, in the same order.
-    pub(crate) const LABELS: [&'static str; Self::ALL.len()] =
-        ["ended", "failed", "first_byte", "head", "idle", "age", "stall", "abuse", "drain", "full"];
+    pub(crate) const LABELS: [&'static str; Self::ALL.len()] = [
+        "ended",
+        "failed",
+        "malformed",
+        "first_byte",
+        "head",
+        "idle",
+        "age",
+        "stall",
+        "abuse",
+        "drain",
+        "full",
+    ];
 }
 
 /// The reason a connection will have ended for: the first that was set holds.

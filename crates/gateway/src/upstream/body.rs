@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -27,7 +28,7 @@ pub(crate) struct UpstreamBody {
 }
 
 impl UpstreamBody {
-    pub(super) const fn new(inner: Incoming, exchange: Option<Exchange>) -> Self {
+    const fn new(inner: Incoming, exchange: Option<Exchange>) -> Self {
         Self { inner: Some(inner), exchange, ended: None }
     }
 
@@ -125,6 +126,15 @@ impl Exchange {
         Self { held: Some(held), cut: None }
     }
 
+    /// A tunnel takes its connection along; anything else carries the exchange in its body.
+    pub(super) fn answered(self, response: Response<Incoming>) -> Response<UpstreamBody> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.leave_pool();
+            return response.map(|body| UpstreamBody::new(body, None));
+        }
+        response.map(|body| UpstreamBody::new(body, Some(self)))
+    }
+
     /// The response ended. Its upload may go on: the peer decides whether it still reads it.
     fn finished(mut self) -> Option<Timestamp> {
         self.held.take()?.finished()
@@ -137,7 +147,7 @@ impl Exchange {
     }
 
     /// The connection goes its own way.
-    pub(super) fn leave_pool(mut self) {
+    fn leave_pool(mut self) {
         if let Some(held) = self.held.take() {
             held.leave_pool();
         }

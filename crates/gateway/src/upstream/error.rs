@@ -36,6 +36,11 @@ pub(crate) struct SendError<B> {
 }
 
 impl<B: RequestBody> SendError<B> {
+    /// A fault that hyper knows nothing of.
+    pub(super) const fn of(cause: Cause) -> Self {
+        Self { cause, handed_back: None, source: None }
+    }
+
     /// What hyper's error says about the request.
     pub(super) fn new(mut error: TrySendError<Request<Upload<B>>>, facts: &ConnFacts) -> Self {
         if let Some(request) = error.take_message() {

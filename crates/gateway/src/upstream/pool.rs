@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use parking_lot::Mutex;
 use seawall::Clock;
-use seawall_policy::Timestamp;
+use seawall_policy::{Cause, Timestamp};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
@@ -16,6 +16,7 @@ use super::body::{Exchange, UpstreamBody};
 use super::conn::{Conn, ConnFacts, Fate, Line, Watcher};
 use super::connect::{self, ConnectError, Target};
 use super::error::{CheckoutError, SendError};
+use super::interim::Interim;
 use super::resolve::Resolver;
 use super::settings::PoolSettings;
 use super::state::{Answer, Expiry, Follow, State, Step};
@@ -184,12 +185,20 @@ impl<B: RequestBody> Lease<B> {
         let (parts, body) = request.into_parts();
         let answer = match &conn.line {
             Line::Http1 { sender, .. } => {
-                let request = Request::from_parts(parts, Upload::plain(body));
+                let mut request = Request::from_parts(parts, Upload::plain(body));
+                let interim = Interim::of(&mut request);
                 let Some(sent) = sender.lock().as_mut().map(|h1| h1.try_send_request(request))
                 else {
                     unreachable!("a leased connection has its sender");
                 };
-                sent.await
+                tokio::select! {
+                    biased;
+                    sent = sent => sent,
+                    () = interim.flood() => {
+                        exchange.failed();
+                        return Err(SendError::of(Cause::Malformed));
+                    }
+                }
             }
             Line::Http2 { sender } => {
                 let (body, cut) = Upload::cuttable(body);
@@ -215,17 +224,6 @@ impl<B: RequestBody> Drop for Lease<B> {
                 Line::Http2 { .. } => self.pool.end_stream(&conn.facts, self.pool.clock.now()),
             }
         }
-    }
-}
-
-impl Exchange {
-    /// A tunnel takes its connection along; anything else carries the exchange in its body.
-    fn answered(self, response: Response<hyper::body::Incoming>) -> Response<UpstreamBody> {
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.leave_pool();
-            return response.map(|body| UpstreamBody::new(body, None));
-        }
-        response.map(|body| UpstreamBody::new(body, Some(self)))
     }
 }
 
@@ -308,6 +306,9 @@ impl<B: RequestBody> Shared<B> {
         for endpoint in follow.dials {
             self.runtime.spawn(Arc::clone(self).dial(endpoint));
         }
+        if let Some(bar) = follow.bar {
+            self.runtime.spawn(lift_in_time(Arc::downgrade(self), bar));
+        }
         drop(follow.drops);
         #[cfg(test)]
         self.changed.notify_waiters();
@@ -364,7 +365,15 @@ impl<B: RequestBody> Watcher for Shared<B> {
     }
 
     fn limit_changed(self: Arc<Self>, facts: &ConnFacts) {
-        self.with(|state, _| state.limit_changed(&self, facts));
+        self.with(|state, follow| state.limit_changed(&self, facts, follow));
+    }
+}
+
+/// Lifts a bar when its time is over.
+async fn lift_in_time<B: RequestBody>(pool: Weak<Shared<B>>, bar: (usize, u64)) {
+    tokio::time::sleep(ROOMLESS_BACKOFF).await;
+    if let Some(pool) = pool.upgrade() {
+        pool.with(|state, follow| state.lift(&pool.settings, bar, follow));
     }
 }
 
@@ -381,6 +390,9 @@ async fn sweep<B: RequestBody>(pool: Weak<Shared<B>>, interval: Duration) {
 /// Time between two looks of an overdue checkout at whether its dial still runs; the end of the
 /// dial itself wakes it.
 const RECHECK: Duration = Duration::from_millis(50);
+/// Wait after an HTTP/2 connection without room before the next dial of its endpoint. Source: own
+/// choice: a draining peer is asked once a second.
+const ROOMLESS_BACKOFF: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,8 @@
 //! hyper resolves an HTTP/2 handshake before the peer has said anything, and it shows neither the
 //! peer's limit on streams nor a GOAWAY before the next request runs into it. All three stand in
 //! the frames that pass here, so they are read here: nine bytes of header per frame, and the
-//! payload of SETTINGS and GOAWAY alone.
+//! payload of SETTINGS and GOAWAY alone. Nor does it bound the interim answers of a stream, so
+//! HEADERS of one stream in a row are counted, and a flood of them ends the connection.
 
 use std::fmt;
 use std::io;
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::conn::{ConnFacts, Watcher};
+use super::interim::INTERIM_MAX;
 
 /// A socket that reports to its pool.
 pub(super) struct Socket {
@@ -70,11 +72,16 @@ impl AsyncRead for Socket {
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         if let Some(scan) = &mut this.scan {
-            let mut limit_changed = false;
+            let (mut limit_changed, mut flood) = (false, false);
             scan.feed(&buf.filled()[before..], |seen| match seen {
                 Seen::Settings(limit) => limit_changed |= this.facts.settings(limit),
                 Seen::GoAway(last_stream) => this.facts.go_away(last_stream),
+                Seen::Flood => flood = true,
             });
+            if flood {
+                let error = "too many interim answers";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+            }
             if limit_changed && let Some(watcher) = this.watcher.upgrade() {
                 watcher.limit_changed(&this.facts);
             }
@@ -120,6 +127,8 @@ enum Seen {
     Settings(Option<u32>),
     /// GOAWAY and its last stream.
     GoAway(u32),
+    /// More HEADERS of one stream in a row than an answer can have.
+    Flood,
 }
 
 /// Reads the frames of an HTTP/2 peer without keeping them.
@@ -131,6 +140,9 @@ struct FrameScan {
     /// Payload of the current frame that has not been seen.
     left: usize,
     within: Within,
+    /// The stream of the latest HEADERS, and how many it had since those of another.
+    heads_of: u32,
+    heads: u32,
 }
 
 /// Where in the stream of frames the next byte belongs.
@@ -199,7 +211,7 @@ impl FrameScan {
 
     /// Reads a frame header. A malformed frame is passed over: hyper will end the connection.
     fn begin(&mut self, seen: &mut impl FnMut(Seen)) {
-        let [a, b, c, kind, flags, ..] = self.held;
+        let [a, b, c, kind, flags, stream @ ..] = self.held;
         self.left = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
         self.within = match kind {
             SETTINGS if flags & ACK == 0 && self.left.is_multiple_of(SETTING) => {
@@ -209,9 +221,24 @@ impl FrameScan {
                 Within::Settings(None)
             }
             GOAWAY if self.left >= GOAWAY_LAST_STREAM => Within::GoAway,
+            HEADERS => {
+                if self.count_head(u32::from_be_bytes(stream)) > HEADS_MAX {
+                    seen(Seen::Flood);
+                }
+                Within::Skipped
+            }
             _ => Within::Skipped,
         };
         self.pass(0);
+    }
+
+    /// The HEADERS that this stream has had in a row.
+    fn count_head(&mut self, stream: u32) -> u32 {
+        if self.heads_of != stream {
+            (self.heads_of, self.heads) = (stream, 0);
+        }
+        self.heads = self.heads.saturating_add(1);
+        self.heads
     }
 
     /// Counts `passed` bytes of payload as seen, and turns to the next frame after the last.
@@ -226,6 +253,7 @@ impl FrameScan {
 /// Bytes of a frame header. Source: RFC 9113, section 4.1, as are the numbers below from 6.5
 /// (SETTINGS) and 6.8 (GOAWAY).
 const FRAME_HEAD: usize = 9;
+const HEADERS: u8 = 0x1;
 const SETTINGS: u8 = 0x4;
 const GOAWAY: u8 = 0x7;
 const ACK: u8 = 0x1;
@@ -233,6 +261,8 @@ const SETTING: usize = 6;
 const SETTINGS_MAX_CONCURRENT_STREAMS: u16 = 0x3;
 const GOAWAY_LAST_STREAM: usize = 4;
 const STREAM_ID: u32 = 0x7fff_ffff;
+/// The HEADERS of an answer: interim ones, its head and its trailers.
+const HEADS_MAX: u32 = INTERIM_MAX + 2;
 
 #[cfg(test)]
 mod tests {
@@ -267,6 +297,20 @@ mod tests {
         bytes.extend(frame(GOAWAY, 0, &[0x80, 0, 0, 9, 0, 0, 0, 0, b'b', b'y', b'e']));
         bytes.extend(frame(SETTINGS, 0, &[]));
         check(&bytes, &[Seen::Settings(Some(7)), Seen::GoAway(9), Seen::Settings(None)]);
+    }
+
+    #[test]
+    fn heads_of_one_stream_in_a_row_are_a_flood_and_those_of_others_are_not() {
+        let mut bytes = frame(HEADERS, 0, &[0x88]).repeat(34);
+        let mut other = frame(HEADERS, 0, &[]);
+        other[8] = 1;
+        bytes.extend(other);
+        bytes.extend(frame(0, 0, b"data"));
+        bytes.extend(frame(HEADERS, 0, &[0x88]).repeat(34));
+        check(&bytes, &[]);
+        bytes.extend(frame(0, 0, b"data"));
+        bytes.extend(frame(HEADERS, 0, &[0x88]));
+        check(&bytes, &[Seen::Flood]);
     }
 
     #[test]

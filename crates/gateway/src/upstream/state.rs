@@ -5,7 +5,8 @@
 //!
 //! Invariants: `open` = dials + sockets that are pooled or closing ≤ `max_connections`. Nobody
 //! waits while something idle could serve them. Within a lane the waiters at the front are covered
-//! by its dials, one (HTTP/1.1) or a hundred (HTTP/2) each; only the others wait for capacity.
+//! by its dials, one (HTTP/1.1) or a hundred (HTTP/2) each; only the others wait for capacity. For
+//! a lane that is barred nothing is dialed.
 
 mod demand;
 
@@ -32,6 +33,7 @@ pub(super) struct State<B: RequestBody> {
     detached: usize,
     waiting: usize,
     next_ticket: u64,
+    next_bar: u64,
     connects: u64,
     connect_errors: u64,
     reused: u64,
@@ -51,6 +53,10 @@ struct Lane<B: RequestBody> {
     dials: usize,
     /// Sockets that are pooled or closing.
     sockets: usize,
+    /// Fresh sessions in a row that had no room.
+    roomless: u32,
+    /// The number of the bar that holds dials back after a fresh session without room.
+    bar: Option<u64>,
 }
 
 struct Idle<B: RequestBody> {
@@ -99,11 +105,13 @@ pub(super) struct Follow<B: RequestBody> {
     pub(super) dials: Vec<usize>,
     /// Connections to drop.
     pub(super) drops: Vec<Arc<Conn<B>>>,
+    /// A bar to lift when its time is over: its endpoint and number.
+    pub(super) bar: Option<(usize, u64)>,
 }
 
 impl<B: RequestBody> Default for Follow<B> {
     fn default() -> Self {
-        Self { dials: Vec::new(), drops: Vec::new() }
+        Self { dials: Vec::new(), drops: Vec::new(), bar: None }
     }
 }
 
@@ -122,6 +130,8 @@ impl<B: RequestBody> State<B> {
             waiters: VecDeque::new(),
             dials: 0,
             sockets: 0,
+            roomless: 0,
+            bar: None,
         };
         Self {
             lanes: (0..endpoints).map(|_| lane()).collect(),
@@ -131,6 +141,7 @@ impl<B: RequestBody> State<B> {
             detached: 0,
             waiting: 0,
             next_ticket: 0,
+            next_bar: 0,
             connects: 0,
             connect_errors: 0,
             reused: 0,
@@ -206,15 +217,13 @@ impl<B: RequestBody> State<B> {
         }
         conn.facts.set_fate(Fate::Pooled);
         self.connects += 1;
-        let endpoint = conn.facts.endpoint;
-        let lane = &mut self.lanes[endpoint];
+        let lane = &mut self.lanes[conn.facts.endpoint];
         lane.dials -= 1;
         lane.sockets += 1;
         if let super::conn::Line::Http2 { .. } = conn.line {
-            lane.sessions.push(Session { conn, streams: 0, idle_since: now });
-            self.serve_streams(pool, endpoint);
+            self.take_in(pool, Session { conn, streams: 0, idle_since: now }, follow);
         } else if let Some(conn) = self.hand_over(pool, conn, false) {
-            self.lanes[endpoint].idle.push_back(Idle { conn, since: now });
+            self.lanes[conn.facts.endpoint].idle.push_back(Idle { conn, since: now });
         }
         self.provision(&pool.settings, follow);
         Ok(())
@@ -292,13 +301,6 @@ impl<B: RequestBody> State<B> {
             self.serve_streams(pool, facts.endpoint);
         }
         self.provision(&pool.settings, follow);
-    }
-
-    /// The peer allows more, or fewer, streams.
-    pub(super) fn limit_changed(&mut self, pool: &Arc<Shared<B>>, facts: &ConnFacts) {
-        if self.waiting > 0 {
-            self.serve_streams(pool, facts.endpoint);
-        }
     }
 
     /// Marks a connection that serves no more; its capacity is free once its socket is gone.

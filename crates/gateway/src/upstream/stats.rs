@@ -42,7 +42,7 @@ pub(crate) struct ClosedTotals {
     pub peer: u64,
     /// HTTP/2: the peer had sent GOAWAY.
     pub going_away: u64,
-    /// Idle for too long.
+    /// Idle for too long, or idle while its peer allowed no stream.
     pub expired: u64,
     /// Idle, closed in favour of another endpoint.
     pub evicted: u64,

@@ -7,6 +7,21 @@ use http_body_util::BodyExt as _;
 use crate::support::*;
 
 #[tokio::test]
+async fn one_field_too_many_is_refused_with_a_problem_a_line_and_a_count() {
+    let upstream = RawUpstream::bind().await;
+    let gateway = Setup::new(upstream.address).start().await;
+    let mut caller = gateway.raw().await;
+    caller.write(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: 1\r\n".repeat(100))).await;
+    let head = caller.head().await.to_lowercase();
+    assert!(head.starts_with("http/1.1 431 "), "{head}");
+    assert!(head.contains("seawall-problem: too-many-fields\r\n"), "{head}");
+    assert_eq!(gateway.line().await["status"], 431);
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.count("seawall_refused_total", &[("reason", "head_too_large")]), 1);
+    assert_eq!(metrics.count("seawall_requests_total", &[("route", "_none")]), 1);
+}
+
+#[tokio::test]
 async fn a_body_larger_than_its_route_allows_is_told_413() {
     for (from, to) in PAIRS {
         let (upstream, arrivals) = Upstream::scripted(to, |_, _| answer(200, "")).await;

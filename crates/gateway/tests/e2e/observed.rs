@@ -110,7 +110,7 @@ async fn connections_of_callers_count_by_listener_and_by_how_they_ended() {
     let mut raw = gateway.raw().await;
     raw.write("banana\r\n\r\n").await;
     raw.rest().await;
-    let metrics = gateway.until(|metrics| ended(metrics, "failed") == 1).await;
+    let metrics = gateway.until(|metrics| ended(metrics, "malformed") == 1).await;
     assert_eq!(metrics.count("seawall_downstream_connections_opened_total", &[]), 2);
     assert_eq!(metrics.count("seawall_accept_errors_total", &[]), 0);
 }

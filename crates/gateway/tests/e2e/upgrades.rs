@@ -143,16 +143,21 @@ async fn an_upgrade_nobody_asked_for_is_a_fault_of_the_upstream() {
     let gateway = Setup::new(upstream.address).start().await;
     let asked = tokio::spawn({
         let mut caller = gateway.caller(Protocol::Http1).await;
-        async move { caller.send(get("/")).await }
+        async move { caller.send(post("/", full(""))).await }
     });
     let mut served = upstream.accept().await;
     served.head().await;
     served.write(SWITCH).await;
     let answered = within(asked).await.unwrap();
     assert_eq!(answered.status, 502);
-    assert_eq!(answered.header("seawall-problem"), Some("unasked-upgrade"));
+    assert_eq!(answered.header("seawall-problem"), Some("dependency-unavailable"));
     assert!(served.rest().await.is_empty());
-    assert_eq!(gateway.line().await["completion_reason"], "upstream_broke");
+    let line = gateway.line().await;
+    assert_eq!(line["completion_reason"], "upstream_broke");
+    assert_eq!(line["cause"], "malformed");
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.count("seawall_causes_total", &[("cause", "malformed")]), 1);
+    assert_eq!(metrics.count("seawall_causes_total", &[("cause", "answered")]), 0);
 }
 
 #[tokio::test]

@@ -23,6 +23,37 @@ async fn outcome(bytes: &[u8]) -> (Vec<u16>, Vec<String>) {
     (statuses, seen)
 }
 
+/// What counts a head that hyper refuses: it reaches no handler.
+#[tokio::test]
+async fn a_head_that_cannot_be_parsed_is_counted_by_its_connection() {
+    for head in [
+        "GET /one HTTP/1.1\r\nHost: a\r\nX: 1\u{0}2\r\n\r\n".to_owned(),
+        "POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 2\r\n\r\nx".to_owned(),
+        format!("GET /one HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: 1\r\n".repeat(101)),
+        format!("GET /one HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(70_000)),
+        "banana\r\n\r\n".to_owned(),
+    ] {
+        let running = start(ServerOptions::default(), unhurried(), hello);
+        let mut socket = running.connect().await;
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let answer = read_to_end(&mut socket).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+        running.closed(CloseReason::Malformed, 1).await;
+    }
+}
+
+/// The first beyond the limit is the handler's to refuse.
+#[tokio::test]
+async fn a_head_with_one_field_too_many_reaches_the_handler() {
+    let running = start(ServerOptions::default(), unhurried(), hello);
+    let mut socket = running.connect().await;
+    let fields = "X: 1\r\n".repeat(99);
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    assert!(read_to_end(&mut socket).await.ends_with("hello"));
+    running.closed(CloseReason::Ended, 1).await;
+}
+
 async fn check(name: &str, request: &str, refused_with: Option<u16>) {
     let bytes = [request, NEXT].concat();
     let (statuses, seen) = outcome(bytes.as_bytes()).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use seawall_policy::Timestamp;
 
-use super::super::conn::{Conn, Fate};
+use super::super::conn::{Conn, ConnFacts, Fate};
 use super::super::pool::{Lease, Shared};
 use super::super::settings::PoolSettings;
 use super::super::stats::{EndpointStats, PoolStats};
@@ -78,17 +78,90 @@ impl<B: RequestBody> State<B> {
         }
     }
 
+    /// Takes in a fresh session and gives its streams out. One without room (a peer that drains
+    /// may allow no stream at all) bars its lane, or its waiters would dial again at once and for
+    /// ever. One that is going away already may be the last of a process that is being replaced:
+    /// the first of a row is forgiven.
+    pub(super) fn take_in(
+        &mut self,
+        pool: &Arc<Shared<B>>,
+        session: Session<B>,
+        follow: &mut Follow<B>,
+    ) {
+        let facts = Arc::clone(&session.conn.facts);
+        let has_room = session.has_room(&pool.settings);
+        if !has_room {
+            self.retire_closed_to_us(facts.endpoint, follow);
+        }
+        let lane = &mut self.lanes[facts.endpoint];
+        lane.sessions.push(session);
+        if has_room {
+            (lane.roomless, lane.bar) = (0, None);
+            self.serve_streams(pool, facts.endpoint);
+            return;
+        }
+        lane.roomless = lane.roomless.saturating_add(1);
+        if facts.stream_limit() == 0 || lane.roomless > 1 {
+            let number = self.next_bar;
+            self.next_bar += 1;
+            self.lanes[facts.endpoint].bar = Some(number);
+            follow.bar = Some((facts.endpoint, number));
+        }
+    }
+
+    /// A bar's time is over.
+    pub(in crate::upstream) fn lift(
+        &mut self,
+        settings: &PoolSettings,
+        (endpoint, number): (usize, u64),
+        follow: &mut Follow<B>,
+    ) {
+        let lane = &mut self.lanes[endpoint];
+        if lane.bar.take_if(|bar| *bar == number).is_some() {
+            self.provision(settings, follow);
+        }
+    }
+
+    /// The peer allows more, or fewer, streams.
+    pub(in crate::upstream) fn limit_changed(
+        &mut self,
+        pool: &Arc<Shared<B>>,
+        facts: &ConnFacts,
+        follow: &mut Follow<B>,
+    ) {
+        let lane = &mut self.lanes[facts.endpoint];
+        if lane.sessions.iter().any(|session| session.has_room(&pool.settings)) {
+            (lane.roomless, lane.bar) = (0, None);
+        }
+        if self.waiting > 0 {
+            self.serve_streams(pool, facts.endpoint);
+            self.provision(&pool.settings, follow);
+        }
+    }
+
+    /// Closes the unused sessions whose peer allows no stream: a new one takes their place.
+    fn retire_closed_to_us(&mut self, endpoint: usize, follow: &mut Follow<B>) {
+        let useless = |session: &mut Session<B>| {
+            session.streams == 0 && session.conn.facts.stream_limit() == 0
+        };
+        let retired: Vec<_> = self.lanes[endpoint].sessions.extract_if(.., useless).collect();
+        for session in retired {
+            self.close(session.conn, Fate::Expired, follow);
+        }
+    }
+
     /// Begins the dials that waiters need, and closes idle connections of other endpoints where
     /// there is no room for them.
     pub(super) fn provision(&mut self, settings: &PoolSettings, follow: &mut Follow<B>) {
         while self.waiting > 0
             && let Some(endpoint) = self.first_uncovered().map(|(lane, _)| lane)
         {
+            self.retire_closed_to_us(endpoint, follow);
             if self.open < settings.max_connections {
                 self.open += 1;
                 self.lanes[endpoint].dials += 1;
                 follow.dials.push(endpoint);
-            } else if self.uncovered() > self.closing
+            } else if self.wanting() > self.closing
                 && let Some(victim) = self.idle_elsewhere(endpoint)
             {
                 self.close(victim, Fate::Evicted, follow);
@@ -103,7 +176,14 @@ impl<B: RequestBody> State<B> {
         self.waiting - self.lanes.iter().map(|lane| lane.covered(self.per_dial)).sum::<usize>()
     }
 
-    /// The waiter that has waited longest without a dial, and its lane.
+    /// Of these, the ones that could have a dial.
+    fn wanting(&self) -> usize {
+        let barred = self.lanes.iter().filter(|lane| lane.bar.is_some());
+        let held: usize = barred.map(|l| l.waiters.len() - l.covered(self.per_dial)).sum();
+        self.uncovered() - held
+    }
+
+    /// The waiter that has waited longest without a dial and could have one, and its lane.
     fn first_uncovered(&self) -> Option<(usize, &Waiter<B>)> {
         let first =
             |(number, lane)| Lane::first_uncovered(lane, self.per_dial).map(|w| (number, w));
@@ -114,7 +194,7 @@ impl<B: RequestBody> State<B> {
     /// time: until then a connection in demand is not closed for it, since under load every other
     /// release would cost a new connection.
     pub(super) fn wanted_elsewhere(&self, endpoint: usize, now: Timestamp) -> bool {
-        self.uncovered() > self.closing
+        self.wanting() > self.closing
             && self.first_uncovered().is_some_and(|(lane, w)| lane != endpoint && now >= w.urgent)
     }
 
@@ -169,7 +249,7 @@ impl<B: RequestBody> Lane<B> {
     }
 
     fn first_uncovered(&self, per_dial: usize) -> Option<&Waiter<B>> {
-        self.waiters.get(self.dials * per_dial)
+        self.waiters.get(self.dials * per_dial).filter(|_| self.bar.is_none())
     }
 
     /// Since when its idlest connection has been idle.

@@ -71,6 +71,43 @@ async fn an_answer_that_is_not_http_is_malformed() {
     assert_eq!(error.cause, Cause::Malformed);
 }
 
+const HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+
+#[tokio::test]
+async fn interim_answers_without_end_are_malformed_and_close_the_connection() {
+    let (error, _) = failure(empty(), async |conn| {
+        // Each on its own, and no more than it takes.
+        for _ in 0..33 {
+            conn.send(HINTS).await;
+        }
+        conn.ended().await;
+    })
+    .await;
+    assert_eq!(error.cause, Cause::Malformed);
+}
+
+#[tokio::test]
+async fn thirty_two_interim_answers_are_passed_over_each_time() {
+    let peer = Peer::bind().await;
+    let pool = pool(http1(), &[peer.port]);
+    bounded(async {
+        let plays = async {
+            let mut conn = peer.accept().await;
+            for _ in 0..2 {
+                conn.head().await.unwrap();
+                conn.send(&HINTS.repeat(32)).await;
+                conn.answer("done").await;
+            }
+        };
+        let asks = async {
+            assert_eq!(exchange(&pool, 0).await, "done");
+            assert_eq!(exchange(&pool, 0).await, "done");
+        };
+        tokio::join!(asks, plays);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_head_beyond_the_limit_is_malformed() {
     let (error, _) = failure(empty(), async |conn| {

@@ -18,6 +18,9 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const HEADERS: u8 = 1;
+const MILLI: Duration = Duration::from_millis(1);
+/// SETTINGS_MAX_CONCURRENT_STREAMS = 0.
+const NO_STREAM: [u8; 6] = [0, 3, 0, 0, 0, 0];
 /// SETTINGS_MAX_CONCURRENT_STREAMS = 1.
 const ONE_STREAM: [u8; 6] = [0, 3, 0, 0, 0, 1];
 
@@ -95,6 +98,122 @@ async fn a_raised_limit_serves_the_waiters() {
         assert!(pends(&mut waits).await);
         conn.send_frame(SETTINGS, &[0, 3, 0, 0, 0, 2]).await;
         drop(waits.await.unwrap());
+    })
+    .await;
+}
+
+/// The connections that a peer sees that sends these SETTINGS, and maybe a GOAWAY, while so many
+/// checkouts wait for this long.
+async fn dials_of_a_roomless_peer(
+    checkouts: usize,
+    wait: Duration,
+    settings: &[u8],
+    leaves: bool,
+) -> usize {
+    let peer = Peer::bind().await;
+    let pool = pool(h2c(64), &[peer.port]);
+    let mut conns = Vec::new();
+    let plays = async {
+        loop {
+            let mut conn = peer.accept().await;
+            conn.h2_preface(settings).await;
+            if leaves {
+                conn.send_frame(GOAWAY, &[0; 8]).await;
+            }
+            conns.push(conn);
+        }
+    };
+    let asks = futures_util::future::join_all((0..checkouts).map(|_| pool.lease(0, wait)));
+    let answers = bounded(async {
+        tokio::select! {
+            answers = asks => answers,
+            () = plays => unreachable!(),
+        }
+    })
+    .await;
+    for answer in answers {
+        let cause = answer.unwrap_err().cause();
+        // One whose GOAWAY came with its SETTINGS may never have counted as a connection.
+        let is_gone = leaves && cause == Cause::ConnectFailed;
+        assert!(cause == Cause::CheckoutTimeout || is_gone, "{cause:?}");
+    }
+    assert!(pool.stats().open <= 2, "one without room, and one that is closing");
+    conns.len()
+}
+
+#[tokio::test]
+async fn a_peer_that_allows_no_stream_is_not_dialed_again_and_again() {
+    for checkouts in [1, 50] {
+        let dials = dials_of_a_roomless_peer(checkouts, 300 * MILLI, &NO_STREAM, false).await;
+        assert_eq!(dials, 1, "{checkouts} checkouts");
+    }
+    // The second dial comes after a second, and takes the place of the first.
+    assert_eq!(dials_of_a_roomless_peer(50, 1_300 * MILLI, &NO_STREAM, false).await, 2);
+}
+
+#[tokio::test]
+async fn a_peer_that_goes_away_at_once_is_dialed_twice_and_then_left_alone() {
+    assert!(dials_of_a_roomless_peer(1, 300 * MILLI, &NO_STREAM, true).await <= 2);
+}
+
+#[tokio::test]
+async fn room_that_a_peer_grants_late_serves_all_who_wait_for_it() {
+    let peer = Peer::bind().await;
+    let pool = pool(h2c(64), &[peer.port]);
+    bounded(async {
+        let waits: Vec<_> = (0..50).map(|_| pool.lease(0, LONG)).collect();
+        let plays = async {
+            let mut conn = peer.accept().await;
+            conn.h2_preface(&NO_STREAM).await;
+            let stats = pool.until(|stats| stats.dialing == 0 && stats.waiting == 50).await;
+            assert_eq!((stats.open, stats.connects_total), (1, 1));
+            conn.send_frame(SETTINGS, &[0, 3, 0, 0, 0, 100]).await;
+            conn
+        };
+        let (leases, _conn) = tokio::join!(futures_util::future::join_all(waits), plays);
+        assert!(leases.iter().all(Result::is_ok));
+        assert_eq!((pool.stats().in_use, pool.stats().connects_total), (50, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_only_place_of_a_pool_is_not_kept_by_a_connection_without_room() {
+    let peer = Peer::bind().await;
+    let pool = pool(h2c(1), &[peer.port]);
+    bounded(async {
+        let plays = async {
+            let mut first = peer.accept().await;
+            first.h2_preface(&NO_STREAM).await;
+            let mut second = peer.accept().await;
+            second.h2_preface(&ONE_STREAM).await;
+            (first, second)
+        };
+        let (lease, _conns) = tokio::join!(pool.lease(0, LONG), plays);
+        drop(lease.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn interim_answers_without_end_are_malformed() {
+    let peer = Peer::bind().await;
+    let pool = pool(h2c(1), &[peer.port]);
+    bounded(async {
+        let plays = async {
+            let mut conn = peer.accept().await;
+            conn.h2_preface(&[]).await;
+            conn.frame(HEADERS).await.unwrap();
+            // `:status: 103` on stream 1, with END_HEADERS.
+            let hints = b"\x00\x00\x05\x01\x04\x00\x00\x00\x01\x08\x03103";
+            for _ in 0..35 {
+                conn.send(hints).await;
+            }
+            conn.ended().await;
+        };
+        let asks = async { pool.lease(0, LONG).await.unwrap().send(h2_get(empty())).await };
+        let (sent, ()) = tokio::join!(asks, plays);
+        assert_eq!(sent.unwrap_err().cause, Cause::Malformed);
     })
     .await;
 }
