@@ -72,6 +72,7 @@ pin_project_lite::pin_project! {
         lease: Lease,
         deadline: Timestamp,
         cut_by_call: bool,
+        stated: Timestamp,
     }
 }
 
@@ -84,6 +85,8 @@ pub(crate) struct Lease {
     hold: Hold,
     deadline: Timestamp,
     cut_by_call: bool,
+    /// What the caller stated: it holds while the upload flows, too.
+    stated: Timestamp,
 }
 
 enum Hold {
@@ -99,6 +102,7 @@ impl Lease {
         shared: &Arc<CallShared>,
         sequence: u32,
         attempt: Attempt,
+        stated: Option<Timestamp>,
     ) -> Self {
         Self {
             stack: stack.clone(),
@@ -107,6 +111,7 @@ impl Lease {
             hold: Hold::Permit(attempt.permit),
             deadline: attempt.deadline,
             cut_by_call: attempt.cut_by_call,
+            stated: stated.unwrap_or(Timestamp::MAX),
         }
     }
 
@@ -148,6 +153,7 @@ impl Lease {
 
     /// Gives the call up: from here on it only holds its slot.
     fn give_up(&mut self, now: Timestamp) {
+        self.settle(now);
         if let Some(permit) = self.take() {
             let held = self
                 .stack
@@ -165,17 +171,28 @@ impl Lease {
     }
 
     /// Takes out of the dependency's time what was none: a wait for a pool, and an upload, whether
-    /// it is over or was answered before its end.
-    pub(crate) fn settle(&mut self, now: Timestamp) {
+    /// it is over or was answered before its end. When that upload ended, for the call's clocks,
+    /// if they do not know.
+    pub(crate) fn settle(&mut self, now: Timestamp) -> Option<Timestamp> {
         let waits = self.shared.is_in_checkout(self.sequence).then_some(now);
         let checkout = waits.or(self.shared.take_checkout_end(self.sequence));
-        let upload = match self.shared.upload() {
-            Upload::Kept => None,
+        let upload = match self.upload() {
+            Upload::Complete => None,
             Upload::Flowing => Some(now),
-            Upload::Ended(at) => Some(at),
+            Upload::Ended(_) => self.shared.take_upload_end(),
         };
         if let (Some(since), Hold::Permit(permit)) = (upload.or(checkout), &mut self.hold) {
             permit.restart(since, &self.stack.params());
+        }
+        upload
+    }
+
+    /// Where the request body is. Before the attempt is sent it cannot wait for more of it, even
+    /// if an earlier one did.
+    fn upload(&self) -> Upload {
+        match self.shared.upload() {
+            Upload::Flowing if !self.is_sent() => Upload::Complete,
+            upload => upload,
         }
     }
 
@@ -223,20 +240,20 @@ impl Drop for Lease {
 /// What a poll of an attempt brought.
 pub(crate) enum Flown<T> {
     Answer(T),
-    /// A large upload has ended: its clocks are to be started again.
+    /// The upload has ended: its clocks are to be started again.
     UploadEnded,
     Deadline,
 }
 
 impl<F: Future> InFlight<F> {
     pub(crate) fn new(lease: Lease, future: F) -> Self {
-        let (deadline, cut_by_call) = (lease.deadline, lease.cut_by_call);
+        let Lease { deadline, cut_by_call, stated, .. } = lease;
         let slow_at = match &lease.hold {
             Hold::Permit(permit) => permit.slow_at(),
             Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
         };
         let timer = sleep_until(lease.stack.clock().instant(slow_at.min(deadline)));
-        Self(Box::pin(Flight { future, timer, lease, deadline, cut_by_call }))
+        Self(Box::pin(Flight { future, timer, lease, deadline, cut_by_call, stated }))
     }
 
     /// Polls the attempt, and its slow threshold; ready with the answer, or at the deadline.
@@ -257,12 +274,16 @@ impl<F: Future> InFlight<F> {
             ready!(flight.timer.as_mut().poll(cx));
             let clock = *flight.lease.stack.clock();
             let now = clock.now();
-            let next = match flight.lease.shared.upload() {
+            let next = match flight.lease.upload() {
                 Upload::Ended(_) => return Poll::Ready(Flown::UploadEnded),
-                // Only the idle limit of the body applies; look again a little later.
-                Upload::Flowing => now.after(UPLOAD_TICK),
-                Upload::Kept if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
-                Upload::Kept => flight.lease.watch(now).min(*flight.deadline),
+                Upload::Flowing if now >= *flight.stated => {
+                    *flight.cut_by_call = true;
+                    return Poll::Ready(Flown::Deadline);
+                }
+                // Else only the idle limit of the body applies; look again a little later.
+                Upload::Flowing => now.after(UPLOAD_TICK).min(*flight.stated),
+                Upload::Complete if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
+                Upload::Complete => flight.lease.watch(now).min(*flight.deadline),
             };
             flight.timer.as_mut().reset(clock.instant(next));
         }
@@ -363,8 +384,7 @@ where
                     return;
                 }
                 Flown::UploadEnded => {
-                    self.lease().settle(now);
-                    let ended = self.lease().shared.take_upload_end().unwrap_or(now);
+                    let ended = self.lease().settle(now).unwrap_or(now);
                     let own = params.attempt_timeout().map_or(Timestamp::MAX, |t| ended.after(t));
                     self.extend(own, false);
                 }
