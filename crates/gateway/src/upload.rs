@@ -24,6 +24,10 @@ use seawall::{CallShared, Clock};
 use seawall_policy::Timestamp;
 use tokio::time::{Sleep, sleep, sleep_until};
 
+mod error;
+
+pub(crate) use error::UploadError;
+
 /// A request body that attempts read one after the other.
 #[derive(Debug)]
 pub(crate) struct Upload {
@@ -79,23 +83,6 @@ struct State {
 enum Kept {
     Data(Bytes),
     Trailers(HeaderMap),
-}
-
-/// Why an upload ended early. None of these says anything about the upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UploadError {
-    /// The caller broke it off.
-    #[error("the request body broke off")]
-    Broken,
-    /// The caller sent nothing for the idle limit.
-    #[error("the request body stalled")]
-    Stalled,
-    /// It is larger than its route allows.
-    #[error("the request body is larger than its route allows")]
-    TooLarge,
-    /// A later attempt reads it now.
-    #[error("the request body is read by a later attempt")]
-    Superseded,
 }
 
 impl Upload {

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_policy::{BreakerOptions, BreakerState, Call, Ratio, Safety, StackConfig, StopReason};
@@ -5,6 +6,8 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::attempt::AttemptContext;
+use crate::attempt::CallShared;
+use crate::stack::Stack;
 use crate::testing::{Said, call, config, holding, ms, stack};
 
 type Made = Pin<Box<dyn Future<Output = Said> + Send>>;
