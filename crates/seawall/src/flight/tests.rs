@@ -5,8 +5,7 @@ use seawall_policy::{BreakerOptions, BreakerState, Call, Ratio, Safety, StackCon
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::attempt::AttemptContext;
-use crate::attempt::CallShared;
+use crate::attempt::{AttemptContext, CallShared};
 use crate::stack::Stack;
 use crate::testing::{Said, call, config, holding, ms, stack};
 
