@@ -1,7 +1,8 @@
 //! The request body on its way to the upstream, kept while it streams for a second attempt.
 //!
 //! The tee copies what passes until the body outgrows the replay buffer; from there on it only
-//! passes, the request cannot be sent again, and the call's clocks stand until its end (see
+//! passes, and the request cannot be sent again. While more is to come from the caller, whatever
+//! the size, the time is the caller's, and the call's clocks stand until the body's end (see
 //! [`seawall::CallShared`]). Nothing is read ahead: the caller's body is first polled when an
 //! admitted attempt is sending, so an upload that is refused never gets its `100 Continue`.
 //!
@@ -22,6 +23,10 @@ use parking_lot::Mutex;
 use seawall::{CallShared, Clock};
 use seawall_policy::Timestamp;
 use tokio::time::{Sleep, sleep, sleep_until};
+
+mod error;
+
+pub(crate) use error::UploadError;
 
 /// A request body that attempts read one after the other.
 #[derive(Debug)]
@@ -63,6 +68,8 @@ struct State {
     kept_bytes: usize,
     seen: u64,
     outgrown: bool,
+    /// It was read from and was not complete: the clocks stand until its end.
+    flows: bool,
     broken: Option<UploadError>,
     /// Counts readers; only the latest reads on.
     reader: u32,
@@ -76,23 +83,6 @@ struct State {
 enum Kept {
     Data(Bytes),
     Trailers(HeaderMap),
-}
-
-/// Why an upload ended early. None of these says anything about the upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UploadError {
-    /// The caller broke it off.
-    #[error("the request body broke off")]
-    Broken,
-    /// The caller sent nothing for the idle limit.
-    #[error("the request body stalled")]
-    Stalled,
-    /// It is larger than its route allows.
-    #[error("the request body is larger than its route allows")]
-    TooLarge,
-    /// A later attempt reads it now.
-    #[error("the request body is read by a later attempt")]
-    Superseded,
 }
 
 impl Upload {
@@ -115,6 +105,7 @@ impl Upload {
             kept_bytes: 0,
             seen: 0,
             outgrown: false,
+            flows: false,
             broken: None,
             reader: 0,
             waiting: None,
@@ -135,6 +126,8 @@ impl Upload {
         if state.outgrown {
             state.break_off(UploadError::Superseded);
         }
+        // The clocks stand already, so what this attempt's upstream leaves unread counts at once.
+        state.unread_since = state.more_to_come().then(|| self.clock.now());
         RequestBody::Reading(Reader {
             upload: Arc::clone(self),
             number: state.reader,
@@ -150,16 +143,13 @@ impl Upload {
         state.incoming.is_none() && state.broken.is_none()
     }
 
-    /// Waits until the upstream has taken nothing of an upload for the idle limit, where no other
-    /// limit runs: once it has outgrown what is kept.
+    /// Waits until the upstream, which has more to take, has taken nothing of an upload that flows
+    /// for the idle limit: no other limit runs then, and the caller is not who is waited for.
     pub(crate) async fn unread(&self) {
         loop {
             let now = self.clock.now();
-            let due = {
-                let state = self.state.lock();
-                state.unread_since.filter(|_| state.outgrown).unwrap_or(now)
-            };
-            let due = due.after(self.limits.idle);
+            let since = self.state.lock().unread_since.unwrap_or(now);
+            let due = since.after(self.limits.idle);
             if due <= now {
                 return;
             }
@@ -190,7 +180,10 @@ impl State {
         }
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         match Pin::new(&mut *incoming).poll_frame(cx) {
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                self.flow(upload);
+                Poll::Pending
+            }
             Poll::Ready(None) => {
                 self.end(upload);
                 Poll::Ready(None)
@@ -202,8 +195,10 @@ impl State {
                 // Who sends it on stops asking once the announced length is there.
                 let is_last = incoming.is_end_stream();
                 let taken = self.take_in(upload, frame);
-                if is_last && taken.is_ok() {
-                    self.end(upload);
+                match is_last {
+                    true if taken.is_ok() => self.end(upload),
+                    true => {}
+                    false => self.flow(upload),
                 }
                 Poll::Ready(Some(taken))
             }
@@ -261,10 +256,22 @@ impl State {
         }
     }
 
+    /// Not all of it is there yet.
+    fn flow(&mut self, upload: &Upload) {
+        if !std::mem::replace(&mut self.flows, true) {
+            upload.call.upload_flows();
+        }
+    }
+
+    /// Whether the clocks wait for more of it.
+    fn more_to_come(&self) -> bool {
+        self.flows && self.incoming.is_some()
+    }
+
     fn end(&mut self, upload: &Upload) {
         self.incoming = None;
         self.unread_since = None;
-        if self.outgrown {
+        if self.flows {
             upload.call.upload_ended(upload.clock.now());
         }
     }
@@ -311,9 +318,10 @@ impl Reader {
             return Poll::Ready(Some(Err(UploadError::Superseded)));
         }
         state.unread_since = None;
-        if let Some(kept) = state.kept.get(self.position) {
+        if let Some(kept) = state.kept.get(self.position).cloned() {
             self.position += 1;
-            return Poll::Ready(Some(Ok(match kept.clone() {
+            state.unread_since = state.more_to_come().then(|| upload.clock.now());
+            return Poll::Ready(Some(Ok(match kept {
                 Kept::Data(data) => self.count(data),
                 Kept::Trailers(trailers) => Frame::trailers(trailers),
             })));
@@ -322,7 +330,7 @@ impl Reader {
             Poll::Ready(Some(Ok(frame))) => {
                 self.idle = None;
                 self.position = state.kept.len();
-                state.unread_since = state.incoming.is_some().then(|| upload.clock.now());
+                state.unread_since = state.more_to_come().then(|| upload.clock.now());
                 Poll::Ready(Some(Ok(match frame.into_data() {
                     Ok(data) => self.count(data),
                     Err(frame) => frame,

@@ -17,7 +17,7 @@ use crate::stack::Stack;
 /// What all attempts of one call share with the code that makes them.
 #[derive(Debug)]
 pub struct CallShared {
-    /// [`NO_UPLOAD`], [`FLOWING`], or the time at which a large upload ended.
+    /// [`NO_UPLOAD`], [`FLOWING`], or the time at which an upload that flowed ended.
     upload: AtomicU64,
     replayable: AtomicBool,
     /// Something may have been sent.
@@ -37,9 +37,9 @@ pub struct CallShared {
 /// Where the request body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upload {
-    /// It is small enough to be kept, or has ended and the clocks know.
-    Kept,
-    /// It outgrew what is kept and still flows: the clocks stand.
+    /// There is none, it was complete at once, or it has ended and the clocks know.
+    Complete,
+    /// More of it is to come, and the time is its sender's: the clocks stand.
     Flowing,
     /// It has ended at this time, and the clocks do not know yet.
     Ended(Timestamp),
@@ -65,10 +65,16 @@ impl CallShared {
     /// The request body outgrew what is kept for a second attempt.
     pub fn outgrown(&self) {
         self.replayable.store(false, Relaxed);
+    }
+
+    /// An attempt that was [sent](AttemptContext::mark_sent) reads the request body, and not all
+    /// of it is there. From here to its end, whatever its size, only a deadline the caller stated
+    /// ends the attempt: whoever reads the body has to bound the wait for each part of it.
+    pub fn upload_flows(&self) {
         self.upload.store(FLOWING, Relaxed);
     }
 
-    /// A body that outgrew what is kept has ended.
+    /// All of a body that flowed is there: the attempt's clocks start now.
     pub fn upload_ended(&self, now: Timestamp) {
         let ended = now.as_nanos().clamp(NO_UPLOAD + 1, FLOWING - 1);
         let _ = self.upload.compare_exchange(FLOWING, ended, Relaxed, Relaxed);
@@ -78,7 +84,7 @@ impl CallShared {
     #[must_use]
     pub fn upload(&self) -> Upload {
         match self.upload.load(Relaxed) {
-            NO_UPLOAD => Upload::Kept,
+            NO_UPLOAD => Upload::Complete,
             FLOWING => Upload::Flowing,
             ended => Upload::Ended(Timestamp::from_nanos(ended)),
         }
@@ -96,7 +102,7 @@ impl CallShared {
         Duration::from_nanos(self.checkout_nanos.load(Relaxed))
     }
 
-    /// The time at which a large upload ended, once.
+    /// The time at which an upload that flowed ended, once.
     pub(crate) fn take_upload_end(&self) -> Option<Timestamp> {
         let Upload::Ended(at) = self.upload() else { return None };
         self.upload.store(NO_UPLOAD, Relaxed);
@@ -284,6 +290,11 @@ impl AttemptContext {
 
     pub(crate) fn is_sent(&self) -> bool {
         self.shared.is_sent(self.sequence)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn shared(&self) -> &Arc<CallShared> {
+        &self.shared
     }
 
     /// Counts attempts and redispatches, from 0.

@@ -139,7 +139,7 @@ impl Stack {
                     granted = Some(sent.permit.granted());
                     let context = AttemptContext::new(self, &shared, &sent, sequence);
                     // Before the user's code runs, so that its panic returns the permit.
-                    let lease = Lease::new(self, &shared, sequence, sent);
+                    let lease = Lease::new(self, &shared, sequence, sent, call.deadline);
                     driver.flight = Some(InFlight::new(lease, attempt(context)));
                     sequence += 1;
                     match driver.fly(&shared).await {
@@ -231,17 +231,16 @@ where
             .await;
             match flown {
                 Flown::Answer(answer) => return self.land(answer).await,
-                Flown::UploadEnded => self.restart(shared),
+                Flown::UploadEnded => self.restart(),
                 Flown::Deadline => return self.time_out(shared),
             }
         }
     }
 
-    /// A large upload has ended: starts the clocks again at its end.
-    fn restart(&mut self, shared: &CallShared) {
+    /// The upload has ended: starts the clocks again at its end.
+    fn restart(&mut self) {
         let Some(flight) = &mut self.flight else { return };
-        flight.lease().settle(self.now);
-        let Some(ended) = shared.take_upload_end() else { return };
+        let Some(ended) = flight.lease().settle(self.now) else { return };
         let params = self.stack.params();
         let (deadline, cut_by_call) = self.operation.restart_clocks(ended, &params);
         flight.extend(deadline, cut_by_call);
@@ -253,7 +252,10 @@ where
         let outcome = answer.outcome();
         let replayable = answer.is_replayable();
         let permit = self.flight.take().and_then(|mut flight| {
-            flight.lease().settle(now);
+            if let Some(ended) = flight.lease().settle(now) {
+                // What may follow has its time from there on.
+                self.operation.restart_clocks(ended, &self.stack.params());
+            }
             flight.lease().take()
         });
         let Some(mut permit) = permit else {

@@ -13,15 +13,18 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use seawall_policy::{Attempt, Cause, HeldCall, Outcome, Permit, Timestamp};
+use seawall_policy::{Cause, Outcome, Timestamp};
 use tokio::time::{Sleep, sleep_until};
 
-use crate::attempt::{CallShared, Upload};
+use crate::attempt::Upload;
 use crate::call::Answer;
-use crate::stack::Stack;
+
+mod lease;
+
+use lease::Hold;
+pub(crate) use lease::Lease;
 
 /// What happens to an attempt in flight whose caller left, or no longer waits for it.
 pub trait OnAbandon<F: Future>: Copy + Unpin {
@@ -72,171 +75,27 @@ pin_project_lite::pin_project! {
         lease: Lease,
         deadline: Timestamp,
         cut_by_call: bool,
-    }
-}
-
-/// What an attempt in flight occupies: its permit, or, once it was given up, its place among the
-/// held.
-pub(crate) struct Lease {
-    stack: Stack,
-    shared: Arc<CallShared>,
-    sequence: u32,
-    hold: Hold,
-    deadline: Timestamp,
-    cut_by_call: bool,
-}
-
-enum Hold {
-    Permit(Permit),
-    Held(HeldCall),
-    Nothing,
-}
-
-impl Lease {
-    /// Takes the permit in at once, so that nothing that happens before the first poll loses it.
-    pub(crate) fn new(
-        stack: &Stack,
-        shared: &Arc<CallShared>,
-        sequence: u32,
-        attempt: Attempt,
-    ) -> Self {
-        Self {
-            stack: stack.clone(),
-            shared: Arc::clone(shared),
-            sequence,
-            hold: Hold::Permit(attempt.permit),
-            deadline: attempt.deadline,
-            cut_by_call: attempt.cut_by_call,
-        }
-    }
-
-    /// The permit, knowing whether anything was sent.
-    pub(crate) fn permit(&mut self) -> Option<&mut Permit> {
-        let Hold::Permit(permit) = &mut self.hold else { return None };
-        if self.shared.is_sent(self.sequence) {
-            permit.mark_sent();
-        } else {
-            permit.mark_unsent();
-        }
-        Some(permit)
-    }
-
-    /// Whether anything may have been sent.
-    pub(crate) fn is_sent(&self) -> bool {
-        self.shared.is_sent(self.sequence)
-    }
-
-    /// What an attempt whose own time is up was doing: nothing was sent while it waited for a
-    /// connection.
-    pub(crate) fn cause_of_timeout(&self) -> Cause {
-        match () {
-            () if self.is_sent() => Cause::AttemptTimeout,
-            () if self.shared.is_in_checkout(self.sequence) => Cause::CheckoutTimeout,
-            () if self.shared.is_in_connect(self.sequence) => Cause::ConnectTimeout,
-            () => Cause::AttemptTimeout,
-        }
-    }
-
-    /// Takes the permit out; what is only held stays.
-    pub(crate) fn take(&mut self) -> Option<Permit> {
-        self.permit()?;
-        match std::mem::replace(&mut self.hold, Hold::Nothing) {
-            Hold::Permit(permit) => Some(permit),
-            Hold::Held(_) | Hold::Nothing => None,
-        }
-    }
-
-    /// Gives the call up: from here on it only holds its slot.
-    fn give_up(&mut self, now: Timestamp) {
-        if let Some(permit) = self.take() {
-            let held = self
-                .stack
-                .with(|dependency, params, rng| dependency.abandon(now, params, permit, rng));
-            self.hold = held.map_or(Hold::Nothing, Hold::Held);
-        }
-    }
-
-    /// Says that nobody waits for the call any longer, and that it runs on.
-    fn orphan(&mut self) {
-        let stack = self.stack.clone();
-        if let Some(permit) = self.permit() {
-            stack.with(|dependency, _, _| dependency.orphan(permit));
-        }
-    }
-
-    /// Takes out of the dependency's time what was none: a wait for a pool, and an upload, whether
-    /// it is over or was answered before its end.
-    pub(crate) fn settle(&mut self, now: Timestamp) {
-        let waits = self.shared.is_in_checkout(self.sequence).then_some(now);
-        let checkout = waits.or(self.shared.take_checkout_end(self.sequence));
-        let upload = match self.shared.upload() {
-            Upload::Kept => None,
-            Upload::Flowing => Some(now),
-            Upload::Ended(at) => Some(at),
-        };
-        if let (Some(since), Hold::Permit(permit)) = (upload.or(checkout), &mut self.hold) {
-            permit.restart(since, &self.stack.params());
-        }
-    }
-
-    /// Marks the call as slow if it is; when to look again.
-    fn watch(&mut self, now: Timestamp) -> Timestamp {
-        let stack = self.stack.clone();
-        let Some(permit) = self.permit() else { return Timestamp::MAX };
-        if now >= permit.slow_at() {
-            stack.with(|dependency, params, rng| dependency.on_slow(now, params, permit, rng));
-        }
-        permit.slow_at()
-    }
-
-    fn record(&mut self, now: Timestamp, outcome: &Outcome) {
-        let stack = self.stack.clone();
-        if let Some(permit) = self.permit() {
-            stack.with(|dependency, params, rng| {
-                dependency.record(now, params, permit, outcome, rng);
-            });
-        }
-    }
-
-    /// The call has really ended: frees its slot.
-    fn end(&mut self, now: Timestamp) {
-        match std::mem::replace(&mut self.hold, Hold::Nothing) {
-            Hold::Permit(permit) => self.stack.release(now, permit),
-            Hold::Held(held) => {
-                self.stack.with(|dependency, params, _| dependency.end_held(now, params, held));
-            }
-            Hold::Nothing => {}
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // Dropped with its permit, the call was cancelled; dropped while held, it stays held
-        // until it is given up: a reset proves nothing about the other side.
-        if matches!(self.hold, Hold::Permit(_)) {
-            self.give_up(self.stack.clock().now());
-        }
+        stated: Timestamp,
     }
 }
 
 /// What a poll of an attempt brought.
 pub(crate) enum Flown<T> {
     Answer(T),
-    /// A large upload has ended: its clocks are to be started again.
+    /// The upload has ended: its clocks are to be started again.
     UploadEnded,
     Deadline,
 }
 
 impl<F: Future> InFlight<F> {
     pub(crate) fn new(lease: Lease, future: F) -> Self {
-        let (deadline, cut_by_call) = (lease.deadline, lease.cut_by_call);
+        let Lease { deadline, cut_by_call, stated, .. } = lease;
         let slow_at = match &lease.hold {
             Hold::Permit(permit) => permit.slow_at(),
             Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
         };
         let timer = sleep_until(lease.stack.clock().instant(slow_at.min(deadline)));
-        Self(Box::pin(Flight { future, timer, lease, deadline, cut_by_call }))
+        Self(Box::pin(Flight { future, timer, lease, deadline, cut_by_call, stated }))
     }
 
     /// Polls the attempt, and its slow threshold; ready with the answer, or at the deadline.
@@ -257,12 +116,16 @@ impl<F: Future> InFlight<F> {
             ready!(flight.timer.as_mut().poll(cx));
             let clock = *flight.lease.stack.clock();
             let now = clock.now();
-            let next = match flight.lease.shared.upload() {
+            let next = match flight.lease.upload() {
                 Upload::Ended(_) => return Poll::Ready(Flown::UploadEnded),
-                // Only the idle limit of the body applies; look again a little later.
-                Upload::Flowing => now.after(UPLOAD_TICK),
-                Upload::Kept if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
-                Upload::Kept => flight.lease.watch(now).min(*flight.deadline),
+                Upload::Flowing if now >= *flight.stated => {
+                    *flight.cut_by_call = true;
+                    return Poll::Ready(Flown::Deadline);
+                }
+                // Else only the idle limit of the body applies; look again a little later.
+                Upload::Flowing => now.after(UPLOAD_TICK).min(*flight.stated),
+                Upload::Complete if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
+                Upload::Complete => flight.lease.watch(now).min(*flight.deadline),
             };
             flight.timer.as_mut().reset(clock.instant(next));
         }
@@ -363,8 +226,7 @@ where
                     return;
                 }
                 Flown::UploadEnded => {
-                    self.lease().settle(now);
-                    let ended = self.lease().shared.take_upload_end().unwrap_or(now);
+                    let ended = self.lease().settle(now).unwrap_or(now);
                     let own = params.attempt_timeout().map_or(Timestamp::MAX, |t| ended.after(t));
                     self.extend(own, false);
                 }

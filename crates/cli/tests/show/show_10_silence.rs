@@ -42,7 +42,9 @@ fn a_silent_caller_is_ended_by_the_timer_of_its_step() {
             let came = raw.rest(PATIENCE).await;
             stage.tell(name, format!("ended after {} (timer {})", ms(came.after), ms(timer)));
             assert!(came.closed, "{name}");
-            assert!(came.after >= EARLY && came.after <= timer + SLACK, "{name}: {came:?}");
+            // Half a body outlasts the attempt's 800 ms: its own timer alone ends it.
+            let least = if timer == BODY_IDLE { BODY_IDLE - EARLY } else { EARLY };
+            assert!(came.after >= least && came.after <= timer + SLACK, "{name}: {came:?}");
         }
         slow_head(stage, &gateway).await;
         idle_h2(stage, &gateway).await;

@@ -1,5 +1,7 @@
 //! Bounds on bodies: how large, how slow, how long.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::Response;
 use http_body_util::BodyExt as _;
@@ -86,6 +88,106 @@ async fn an_upload_that_stalls_is_told_408() {
         assert_eq!(gateway.line().await["completion_reason"], "timeout");
         drop(up);
     }
+}
+
+/// An upstream that reads each request beside the others and answers those that are whole.
+async fn healthy(protocol: Protocol) -> std::net::SocketAddr {
+    let mut upstream = Upstream::start(protocol).await;
+    let address = upstream.address;
+    tokio::spawn(async move {
+        while let Some(call) = upstream.poll_next().await {
+            tokio::spawn(async move {
+                if let Ok((_, reply)) = call.try_read().await {
+                    reply.try_answer(answer(200, ""));
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn callers_that_stall_with_small_uploads_leave_the_breaker_of_a_healthy_upstream_closed() {
+    for to in BOTH {
+        let upstream = healthy(to).await;
+        let gateway = Setup::new(upstream)
+            .speaks(to)
+            .upstream(
+                "timeouts: {attempt: 200ms, total: 1s, connect: 200ms, checkout: 200ms, idle: 1s}",
+            )
+            .start()
+            .await;
+        let mut stalled = Vec::new();
+        for _ in 0..25 {
+            let mut caller = gateway.raw().await;
+            caller.write("POST /up HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nab").await;
+            stalled.push(caller);
+        }
+        for mut caller in stalled {
+            let head = caller.head().await.to_lowercase();
+            assert!(head.starts_with("http/1.1 408 "), "{to:?}: {head}");
+            assert!(head.contains("seawall-problem: upload-stalled\r\n"));
+            assert_eq!(gateway.get("/").await.status, 200, "{to:?}");
+        }
+        let metrics = gateway.metrics().await;
+        assert_eq!(metrics.count("seawall_causes_total", &[("cause", "upload_failed")]), 25);
+        assert_eq!(metrics.count("seawall_causes_total", &[("cause", "attempt_timeout")]), 0);
+        assert_eq!(metrics.count("seawall_breaker_transitions_total", &[]), 0);
+    }
+}
+
+#[tokio::test]
+async fn small_uploads_that_trickle_in_are_answered_and_are_not_slow() {
+    for to in BOTH {
+        let (upstream, arrivals) = Upstream::scripted(to, |_, _| answer(200, "")).await;
+        // Slow at 400 ms; one slow call would open it.
+        let gateway = Setup::new(upstream)
+            .speaks(to)
+            .upstream("timeouts: {attempt: 800ms, total: 1s, connect: 500ms, checkout: 500ms}")
+            .upstream("breaker: {min_calls: 1, slow_ratio: 1%}")
+            .start()
+            .await;
+        let mut callers = Vec::new();
+        for _ in 0..5 {
+            let mut caller = gateway.raw().await;
+            let head =
+                "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 13\r\n\r\n";
+            caller.write(head).await;
+            callers.push(caller);
+        }
+        for _ in 0..13 {
+            for caller in &mut callers {
+                caller.write("z").await;
+            }
+            tokio::time::sleep(Duration::from_millis(90)).await;
+        }
+        for mut caller in callers {
+            assert!(caller.rest().await.starts_with("HTTP/1.1 200 "), "{to:?}");
+        }
+        assert!(arrivals.lock().unwrap().iter().all(|arrival| arrival.body == "z".repeat(13)));
+        let metrics = gateway.metrics().await;
+        assert_eq!(metrics.count("seawall_breaker_transitions_total", &[]), 0, "{to:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stated_deadline_ends_a_stalled_upload_and_says_nothing_about_the_upstream() {
+    let upstream = healthy(Protocol::Http1).await;
+    let gateway = Setup::new(upstream)
+        .upstream("timeouts: {attempt: 100ms, total: 1s, connect: 100ms, checkout: 100ms}")
+        .upstream("breaker: {min_calls: 1, failure_ratio: 1%, slow_ratio: 1%}")
+        .start()
+        .await;
+    let mut caller = gateway.raw().await;
+    caller
+        .write("POST / HTTP/1.1\r\nhost: a\r\nx-remaining-ms: 300\r\ncontent-length: 9\r\n\r\nab")
+        .await;
+    let head = caller.head().await.to_lowercase();
+    assert!(head.starts_with("http/1.1 504 "), "{head}");
+    assert!(head.contains("seawall-problem: deadline-passed\r\n"), "{head}");
+    assert_eq!(gateway.line().await["cause"], "deadline_cut");
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.count("seawall_breaker_transitions_total", &[]), 0);
 }
 
 #[tokio::test]

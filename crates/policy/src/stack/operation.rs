@@ -165,7 +165,7 @@ impl Operation {
         self.deadline
     }
 
-    /// A large upload has ended at `now`: the total and the attempt timeout start again, within
+    /// The upload has ended at `now`: the total and the attempt timeout start again, within
     /// what the caller stated. Returns the attempt's new deadline and whether it is the call's.
     pub fn restart_clocks(&mut self, now: Timestamp, params: &StackParams) -> (Timestamp, bool) {
         self.deadline = deadline(now, &self.call, params);

@@ -277,8 +277,8 @@ async fn a_call_in_flight_past_the_slow_threshold_is_seen_at_once() {
     tokio::join!(drive(&stack, ms(390), Said::ok()), watch);
 }
 
-/// A large upload that flows from the begin until `upload`, to an upstream that answers at
-/// `answer`; the stop, and when.
+/// An upload that flows from the begin until `upload` and is kept whole, to an upstream that answers
+/// at `answer`; the stop, and when.
 async fn uploaded(stack: &Stack, call: Call, upload: Duration, answer: Duration) -> Called<Said> {
     let shared = CallShared::new();
     let sent = Arc::clone(&shared);
@@ -288,7 +288,7 @@ async fn uploaded(stack: &Stack, call: Call, upload: Duration, answer: Duration)
             let shared = Arc::clone(&sent);
             Box::pin(async move {
                 context.mark_sent();
-                shared.outgrown();
+                shared.upload_flows();
                 sleep(upload).await;
                 shared.upload_ended(clock.now());
                 sleep(answer.saturating_sub(upload)).await;
@@ -299,13 +299,13 @@ async fn uploaded(stack: &Stack, call: Call, upload: Duration, answer: Duration)
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clocks_of_a_large_upload_start_at_its_end() {
+async fn the_clocks_of_an_upload_start_at_its_end() {
     // Shorter than the slow threshold, than the attempt timeout, and longer than the total.
     for upload in [ms(100), ms(300), ms(2_600)] {
         let stack = stack(&config());
         let begun = stack.clock().now();
-        let called = uploaded(&stack, call(Safety::Idempotent), upload, Duration::MAX).await;
-        assert_eq!(called.done.stop, StopReason::BodyTooLarge);
+        let called = uploaded(&stack, call(Safety::Unsafe), upload, Duration::MAX).await;
+        assert_eq!(called.done.attempts, 1);
         assert_eq!(called.done.outcome.cause(), Cause::AttemptTimeout);
         assert_eq!(called.ended.since(begun), upload + ms(400), "{upload:?}");
     }
@@ -348,13 +348,88 @@ async fn an_upload_never_outlasts_what_the_caller_stated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_caller_stated_ends_an_upload_that_still_flows_and_says_nothing() {
+    // Before the attempt timeout, and after attempt timeout and total.
+    for stated in [ms(150), ms(2_650)] {
+        let stack = stack(&StackConfig { breaker: Some(touchy()), ..config() });
+        let deadline = stack.clock().now().after(stated);
+        let call = Call { deadline: Some(deadline), ..call(Safety::Idempotent) };
+        let called = uploaded(&stack, call, Duration::MAX, Duration::MAX).await;
+        assert_eq!((called.done.stop, called.ended), (StopReason::Deadline, deadline));
+        assert_eq!(called.done.outcome.cause(), Cause::DeadlineCut);
+        assert_eq!(breaker(&stack), BreakerState::Closed, "{stated:?}");
+        assert_eq!(holding(&stack).in_flight, 0, "it had no age of its own to hold its slot for");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_fails_after_every_clock_says_nothing_about_the_dependency() {
+    let stack = stack(&StackConfig { breaker: Some(touchy()), ..config() });
+    let called = stack
+        .drive(call(Safety::Idempotent), CallShared::new(), Cancel, |context| {
+            context.shared().upload_flows();
+            after(context, ms(5_000), Said::of(Outcome::of(Cause::UploadFailed)))
+        })
+        .await;
+    assert_eq!(called.done.outcome.cause(), Cause::UploadFailed);
+    assert_eq!((called.done.attempts, breaker(&stack)), (1, BreakerState::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_an_upload_has_the_whole_total_from_its_end() {
+    let stack = stack(&config());
+    let begun = stack.clock().now();
+    let clock = *stack.clock();
+    let mut attempts = Vec::new();
+    let called = stack
+        .drive(call(Safety::Idempotent), CallShared::new(), Cancel, |context| {
+            attempts.push(clock.now().since(begun));
+            let shared = Arc::clone(context.shared());
+            match context.sequence() {
+                0 => Box::pin(async move {
+                    context.mark_sent();
+                    shared.upload_flows();
+                    sleep(ms(2_500)).await;
+                    shared.upload_ended(clock.now());
+                    // Before the clocks looked: they learn of the end from the answer.
+                    Said::of(status(503))
+                }) as Made,
+                _ => after(context, Duration::MAX, Said::ok()),
+            }
+        })
+        .await;
+    assert_eq!(attempts, [ms(0), ms(2_600), ms(3_200)]);
+    assert_eq!(called.done.outcome.cause(), Cause::AttemptTimeout);
+    assert_eq!(called.ended.since(begun), ms(3_600));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clocks_of_a_retry_run_until_it_is_sent_even_if_the_upload_is_incomplete() {
+    let stack = stack(&config());
+    let begun = stack.clock().now();
+    let called = stack
+        .drive(call(Safety::Idempotent), CallShared::new(), Cancel, |context| {
+            match context.sequence() {
+                0 => {
+                    context.shared().upload_flows();
+                    after(context, ms(10), Said::of(status(503)))
+                }
+                _ => Box::pin(std::future::pending()) as Made,
+            }
+        })
+        .await;
+    assert_eq!(called.done.outcome.cause(), Cause::AttemptTimeout);
+    assert_eq!(called.ended.since(begun), ms(10 + 100 + 400 + 200 + 400));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_before_the_upload_ends_is_taken() {
     let stack = stack(&StackConfig { breaker: Some(touchy()), ..config() });
     let shared = CallShared::new();
     let sent = Arc::clone(&shared);
     let called = stack
         .drive(call(Safety::Unsafe), shared, Cancel, move |context| {
-            sent.outgrown();
+            sent.upload_flows();
             after(context, ms(900), Said::of(status(413)))
         })
         .await;

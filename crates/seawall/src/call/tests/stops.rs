@@ -112,7 +112,6 @@ async fn a_body_that_outgrew_what_is_kept_comes_out() {
     let called = stack
         .drive(call(Safety::Idempotent), shared, Cancel, move |context| {
             sent.outgrown();
-            sent.upload_ended(Timestamp::ZERO);
             after(context, Duration::MAX, Said::ok())
         })
         .await;
