@@ -30,6 +30,7 @@ mod exchange;
 mod gateway;
 mod headers;
 mod lines;
+mod live;
 mod metrics;
 mod outbound;
 mod pipeline;
