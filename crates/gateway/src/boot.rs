@@ -1,8 +1,9 @@
 //! From a configuration to a serving process, and from SIGTERM to its end.
 //!
 //! Order of the start: admin port, upstreams, listeners; so a probe is answered from the first
-//! moment, and `/ready` says no until a request would be taken. SIGTERM, SIGINT and SIGUSR1 begin
-//! the drain, a second one hastens it.
+//! moment, and `/ready` says no until a request would be taken. SIGTERM, SIGINT and SIGQUIT begin
+//! the drain, a second one hastens it. SIGHUP, SIGUSR1 and SIGUSR2 are answered with a line and do
+//! nothing: who sends one to rotate a log or to reload must not end the process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -100,7 +101,7 @@ async fn run_with(
     diagnostics: &Diagnostics,
 ) -> Result<Ended, RunError> {
     // Taken first: a signal during the start begins the drain, and does not kill.
-    let signals = signals()?;
+    let signals = Signals::new()?;
     let serving = serve(config, access_log, clock, diagnostics).await?;
     let listening = listen_to_signals(serving.trigger.clone(), signals, diagnostics.clone());
     let listening = tokio::spawn(listening);
@@ -197,6 +198,8 @@ async fn serve(
     let task = tokio::spawn(async move {
         let report = server.run(listeners, handler, signalled).await;
         tasks.iter().for_each(JoinHandle::abort);
+        // What was cut just now has its line to leave.
+        gateway.live.settle(LAST_LINES).await;
         gateway.access_log.close().await;
         drop(stop_admin);
         let _ = admin.await;
@@ -216,7 +219,10 @@ fn server_options(gateway: &Gateway, file_limit: u64) -> ServerOptions {
     ServerOptions {
         max_connections: limits
             .max_connections
-            .unwrap_or_else(|| max_connections_default(file_limit)),
+            // As in the configuration, each listener has a place to wait with.
+            .unwrap_or_else(|| {
+                max_connections_default(file_limit).max(gateway.config.listeners.len())
+            }),
         head_bytes: limits.head_bytes,
         head_fields: limits.head_fields,
         h2_streams: limits.h2_streams,
@@ -270,37 +276,78 @@ async fn housekeep(gateway: Arc<Gateway>) {
     }
 }
 
-fn signals() -> io::Result<[Signal; 3]> {
-    Ok([
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::user_defined1())?,
-    ])
+/// Every signal that means something to a server, each of which would else end the process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    quit: Signal,
+    hangup: Signal,
+    user1: Signal,
+    user2: Signal,
 }
 
-async fn listen_to_signals(trigger: DrainTrigger, signals: [Signal; 3], diagnostics: Diagnostics) {
-    let [mut terminate, mut interrupt, mut user] = signals;
+/// What a signal asks for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Drain,
+    Nothing,
+}
+
+impl Signals {
+    /// Catches them from now on.
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    async fn next(&mut self) -> (&'static str, Asked) {
+        tokio::select! {
+            _ = self.terminate.recv() => ("SIGTERM", Asked::Drain),
+            _ = self.interrupt.recv() => ("SIGINT", Asked::Drain),
+            _ = self.quit.recv() => ("SIGQUIT", Asked::Drain),
+            _ = self.hangup.recv() => ("SIGHUP", Asked::Nothing),
+            _ = self.user1.recv() => ("SIGUSR1", Asked::Nothing),
+            _ = self.user2.recv() => ("SIGUSR2", Asked::Nothing),
+        }
+    }
+}
+
+async fn listen_to_signals(trigger: DrainTrigger, mut signals: Signals, diagnostics: Diagnostics) {
     let mut message = "draining; a second signal hastens";
     loop {
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-            _ = user.recv() => "SIGUSR1",
-        };
-        diagnostics.info(Topic::Drain, message, &[("signal", &name)]);
-        message = "draining, hastened";
-        trigger.signal();
+        let (name, asked) = signals.next().await;
+        match asked {
+            Asked::Drain => {
+                diagnostics.info(Topic::Drain, message, &[("signal", &name)]);
+                message = "draining, hastened";
+                trigger.signal();
+            }
+            Asked::Nothing => diagnostics.info(
+                Topic::Signal,
+                "this signal does nothing yet; SIGTERM drains",
+                &[("signal", &name)],
+            ),
+        }
     }
 }
 
 /// Source: seawall-design.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
+/// Longer than any request takes to notice that its connection is gone. Source: seawall-design.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
 
     use super::*;
+    use crate::lines::tests::Page;
 
     #[test]
     fn a_port_that_cannot_be_taken_is_told_once_with_what_to_look_at() {
@@ -315,5 +362,45 @@ mod tests {
             assert_eq!(error.to_string(), format!("listen on 127.0.0.1:80: {cause}{told}"));
             assert!(error.source().is_none());
         }
+    }
+
+    /// Sends a signal to this process, which catches it.
+    fn send(name: &str) {
+        let pid = std::process::id().to_string();
+        let sent = std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    #[tokio::test]
+    async fn three_signals_drain_and_three_are_answered_with_a_line() {
+        let page = Page::default();
+        let diagnostics = Diagnostics::to(page.clone(), false, Clock::new()).unwrap();
+        let (trigger, _signalled) = drain_signal();
+        let signals = Signals::new().unwrap();
+        let listening = listen_to_signals(trigger.clone(), signals, diagnostics);
+        let listening = tokio::spawn(listening);
+        for (name, drains) in
+            [("HUP", 0), ("USR1", 0), ("USR2", 0), ("QUIT", 1), ("INT", 2), ("TERM", 3)]
+        {
+            send(name);
+            let told = async {
+                while !page.text().contains(&format!("signal=SIG{name}")) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), told).await.expect(name);
+            let text = page.text();
+            let line = text.lines().last().unwrap();
+            let words = if drains == 0 { "does nothing yet" } else { "draining" };
+            assert!(line.contains(words), "{line}");
+            // The line is told just before.
+            let drained = async {
+                while trigger.signals() != drains {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), drained).await.expect(name);
+        }
+        listening.abort();
     }
 }

@@ -164,12 +164,13 @@ fn check(
     edge::distinct_sockets(&mut checker, &listeners, admin);
     edge::no_loops(&mut checker, &listeners, admin, &upstreams);
     let grace = lookup(edge::GRACE_VARIABLE);
+    let limits = edge::limits(checker.scope("limits"), &raw.limits, listeners.len());
     let config = GatewayConfig {
         listeners,
         admin,
         upstreams,
         routes,
-        limits: edge::limits(checker.scope("limits"), &raw.limits),
+        limits,
         drain: edge::drain(checker.scope("drain"), &raw.drain, grace),
         headers: edge::headers(checker.scope("headers"), &raw.headers),
         access_log: edge::access_log(checker.scope(""), &raw.access_log),

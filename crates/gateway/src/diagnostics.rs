@@ -51,6 +51,8 @@ pub(crate) enum Topic {
     Connection,
     /// Errors of upstreams.
     Upstream,
+    /// Signals that ask for nothing.
+    Signal,
     /// Faults of our own.
     Internal,
 }

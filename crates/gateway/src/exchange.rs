@@ -53,7 +53,7 @@ pub(crate) struct Exchange {
     pub(crate) bytes_out: u64,
     /// Bytes that an upgraded connection carried to the upstream.
     pub(crate) tunnelled_in: u64,
-    /// How it ended, once that is known; else its caller left.
+    /// How it ended, once that is known; else its caller left, or the end of a drain cut it.
     pub(crate) completion: Option<Completion>,
 }
 
@@ -64,6 +64,7 @@ impl Exchange {
         parts: &http::request::Parts,
     ) -> Box<Self> {
         let arrival = connection.arrival();
+        gateway.live.begin();
         Box::new(Self {
             time_unix_ms: gateway.calendar.unix_millis(arrival),
             gateway,
@@ -123,7 +124,7 @@ impl Exchange {
 
     /// Whether the caller left while the call ran.
     fn left_meanwhile(&self) -> bool {
-        self.done.is_none() && self.called
+        self.done.is_none() && self.called && self.completion != Some(Completion::Drained)
     }
 
     fn line(&self, ended: Timestamp) -> AccessLine<'_> {
@@ -208,10 +209,15 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        // What is dropped without an end in the last phase of a drain was cut by it.
+        let untold =
+            if self.connection.is_closing() { Completion::Drained } else { Completion::CallerLeft };
+        self.completion.get_or_insert(untold);
         let ended = self.ended.unwrap_or_else(|| self.now());
         self.connection.note_end(ended);
         self.count(ended);
         self.gateway.access_log.log(&self.line(ended));
+        self.gateway.live.end();
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
-use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, Rng, StackParams};
+use seawall_policy::{
+    BreakerState, BulkheadOptions, ConfigError, ReturnPath, Rng, StackParams, Transition,
+};
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
@@ -14,6 +16,7 @@ use crate::config::{self, GatewayConfig, Protocol};
 use crate::diagnostics::{Diagnostics, Topic};
 use crate::headers::Fields;
 use crate::lines;
+use crate::live::Live;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
 use crate::unmatched::Unmatched;
@@ -31,6 +34,8 @@ pub(crate) struct Gateway {
     pub(crate) upstreams: Vec<Upstream>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access_log: AccessLog,
+    /// Requests that have yet to leave their line in it.
+    pub(crate) live: Live,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) resolver: Resolver,
     pub(crate) rules: HttpClassify,
@@ -85,6 +90,7 @@ impl Gateway {
             metrics: Arc::new(Metrics::new(shape)),
             upstreams,
             access_log,
+            live: Live::default(),
             diagnostics,
             resolver,
             rules: HttpClassify::new(),
@@ -171,19 +177,30 @@ impl Upstream {
                 gateway.metrics.breaker_changed(*route, logged.endpoint, to);
             }
             let route = self.lanes.get(logged.lane).and_then(|at| gateway.config.routes.get(*at));
-            gateway.diagnostics.info(
-                Topic::Breaker,
-                "breaker moved",
-                &[
-                    ("upstream", &self.config.name),
-                    ("endpoint", &self.endpoint_names[logged.endpoint]),
-                    ("route", &route.map_or("", |route| route.name.as_str())),
-                    ("from", &logged.transition.from.as_str()),
-                    ("to", &to.as_str()),
-                    ("trigger", &logged.transition.trigger.as_str()),
-                ],
-            );
+            let whose: [(&str, &(dyn Display + Sync)); 3] = [
+                ("upstream", &self.config.name),
+                ("endpoint", &self.endpoint_names[logged.endpoint]),
+                ("route", &route.map_or("", |route| route.name.as_str())),
+            ];
+            tell_moved(&gateway.diagnostics, &whose, logged.transition);
         }
+    }
+}
+
+/// Somebody should look at a breaker that opens; the rest is news.
+fn tell_moved(
+    diagnostics: &Diagnostics,
+    whose: &[(&str, &(dyn Display + Sync))],
+    moved: Transition,
+) {
+    let (from, to, trigger) = (moved.from.as_str(), moved.to.as_str(), moved.trigger.as_str());
+    let how: [(&str, &(dyn Display + Sync)); 3] =
+        [("from", &from), ("to", &to), ("trigger", &trigger)];
+    let pairs: Vec<_> = whose.iter().chain(&how).copied().collect();
+    if moved.to == BreakerState::Open {
+        diagnostics.warn(Topic::Breaker, "breaker moved", &pairs);
+    } else {
+        diagnostics.info(Topic::Breaker, "breaker moved", &pairs);
     }
 }
 
@@ -266,6 +283,27 @@ mod tests {
 
     use super::*;
     use crate::lines::tests::Page;
+
+    #[tokio::test]
+    async fn a_breaker_that_opens_is_a_warning_and_one_that_closes_is_news() {
+        use seawall_policy::{BreakerState::*, Trigger};
+        let page = Page::default();
+        let diagnostics = Diagnostics::to(page.clone(), false, Clock::new()).unwrap();
+        for (from, to) in [(Closed, Open), (HalfOpen, Open), (Open, HalfOpen), (HalfOpen, Closed)] {
+            let moved = Transition { from, to, trigger: Trigger::FailureRatio };
+            tell_moved(&diagnostics, &[("upstream", &"orders")], moved);
+        }
+        assert!(diagnostics.close().await);
+        let text = page.text();
+        let levels = ["WARN", "WARN", "INFO", "INFO"];
+        assert_eq!(text.lines().count(), levels.len(), "{text}");
+        for (line, level) in text.lines().zip(levels) {
+            assert!(
+                line.contains(&format!(" {level} breaker moved upstream=orders from=")),
+                "{line}"
+            );
+        }
+    }
 
     #[tokio::test]
     async fn a_line_about_a_switch_holds_no_empty_pairs() {

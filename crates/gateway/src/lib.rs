@@ -31,6 +31,7 @@ mod forwards;
 mod gateway;
 mod headers;
 mod lines;
+mod live;
 mod metrics;
 mod outbound;
 mod pipeline;

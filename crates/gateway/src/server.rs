@@ -169,7 +169,7 @@ impl Server {
     /// Serves until `signal` was given and the drain is over, then says what had to be cut.
     ///
     /// Upgraded connections are in the hands of those who upgraded them: they should end by
-    /// [`ConnInfo::closing`], and are counted as cut if they did not.
+    /// [`ConnInfo::closing`], and are counted as cut if they did not end before.
     pub(crate) async fn run<H, F, B>(
         self,
         listeners: Vec<(TcpListener, ListenerOptions)>,
@@ -281,22 +281,24 @@ impl Server {
         Left {
             connections: self.gauges.active(),
             requests: self.gauges.requests(),
+            tunnels: self.gauges.tunnels(),
             last_request: self.gauges.last_request(),
         }
     }
 
     /// Waits a moment for the connections that were just told that it is over.
     async fn finish(self, began: Timestamp) -> DrainReport {
-        let left = self.left();
         let took = self.clock.now().since(began);
         let gone = async {
-            while self.gauges.active() > 0 {
+            while self.gauges.active() > 0 || self.gauges.requests() > 0 {
                 self.changed.notified().await;
             }
         };
         // Those that stay were upgraded, or their task is busy; they go with the process.
         let _ = tokio::time::timeout(CUT_TIME, gone).await;
-        DrainReport { connections_cut: left.connections, requests_cut: left.requests, took }
+        let connections_cut = self.gauges.active() + self.gauges.cut();
+        let requests_cut = self.gauges.requests() + self.gauges.requests_cut();
+        DrainReport { connections_cut, requests_cut, took }
     }
 }
 

@@ -124,9 +124,16 @@ pub(super) fn no_loops(
 }
 
 /// Bounds on what a peer may make us hold.
-pub(super) fn limits(mut scope: Scope<'_>, raw: &RawLimits) -> Limits {
+pub(super) fn limits(mut scope: Scope<'_>, raw: &RawLimits, listeners: usize) -> Limits {
     let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     let max_connections = scope.count("max_connections", &raw.max_connections, 1..=1_000_000);
+    if let Some(count) = max_connections.filter(|count| (*count as usize) < listeners) {
+        let path = scope.path("max_connections");
+        let allowed = format!("at least the number of listeners, {listeners}");
+        let finding = Finding::refused(path, &count.to_string(), allowed);
+        let help = "a listener that waits for a connection holds a place for it";
+        scope.refuse_with("max_connections", finding.help(help));
+    }
     let head = scope.size("head", &raw.head, HEAD_BYTES_MIN..=HEAD_BYTES_MAX);
     let fields = scope.count("head_fields", &raw.head_fields, 1..=1_000);
     let replay = scope.size("replay", &raw.replay, 0..=REPLAY_BYTES_MAX);

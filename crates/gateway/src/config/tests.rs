@@ -412,6 +412,18 @@ bulkhead: {limit: 9, per_route: 8, wait: 0s, queue: 6, max_streams: 0}",
 }
 
 #[test]
+fn fewer_connections_than_listeners_are_refused() {
+    let with = |connections: u32| {
+        format!(
+            "{MINIMAL}listeners: [{{address: '127.0.0.1:1'}}, {{address: '127.0.0.1:2'}}]\n\
+             limits: {{max_connections: {connections}}}\n"
+        )
+    };
+    assert_eq!(refused(&with(1)), ["limits.max_connections"]);
+    assert_eq!(accepted(&with(2)).limits.max_connections, Some(2));
+}
+
+#[test]
 fn the_edge_reads_what_is_written() {
     let config = accepted(&format!(
         "{MINIMAL}

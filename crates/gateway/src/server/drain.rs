@@ -14,8 +14,8 @@
 //! - *close*: idle connections are closed, the rest is cut when the phase ends.
 //!
 //! A phase ends early when nothing is left to wait for: *in flight* without connections, or
-//! without requests for a quarter of its length (what is then idle will not speak); *close*
-//! without connections. *accept* keeps its length: it waits for others to notice.
+//! without requests and upgraded connections for a quarter of its length (what is then idle will
+//! not speak); *close* without connections. *accept* keeps its length: it waits for others to notice.
 //! A second signal goes on to *close*, a third ends it.
 
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(crate) enum DrainPhase {
 pub(super) struct Left {
     pub(super) connections: usize,
     pub(super) requests: usize,
+    /// Upgraded connections: work like a request, for as long as they are open.
+    pub(super) tunnels: usize,
     /// When the last request began.
     pub(super) last_request: Timestamp,
 }
@@ -111,7 +113,7 @@ impl DrainClock {
             DrainPhase::Serving | DrainPhase::Over => Timestamp::MAX,
             DrainPhase::Accept => end,
             DrainPhase::InFlight | DrainPhase::Close if left.connections == 0 => self.began,
-            DrainPhase::InFlight if left.requests == 0 => {
+            DrainPhase::InFlight if left.requests == 0 && left.tunnels == 0 => {
                 let quiet = self.phases.in_flight / QUIET_PART;
                 end.min(self.began.max(left.last_request).after(quiet))
             }
@@ -202,6 +204,12 @@ impl DrainTrigger {
     pub(crate) fn signal(&self) {
         self.0.send_modify(|signals| *signals = signals.saturating_add(1));
     }
+
+    /// How often it was called.
+    #[cfg(test)]
+    pub(crate) fn signals(&self) -> u32 {
+        *self.0.borrow()
+    }
 }
 
 /// The server's end of a [`DrainTrigger`].
@@ -243,8 +251,9 @@ mod tests {
     use super::DrainPhase::{Accept, Close, InFlight, Over};
     use super::*;
 
-    const BUSY: Left = Left { connections: 3, requests: 1, last_request: Timestamp::ZERO };
-    const NOTHING: Left = Left { connections: 0, requests: 0, last_request: Timestamp::ZERO };
+    const NOTHING: Left =
+        Left { connections: 0, requests: 0, tunnels: 0, last_request: Timestamp::ZERO };
+    const BUSY: Left = Left { connections: 3, requests: 1, ..NOTHING };
 
     fn seconds(seconds: u64) -> Timestamp {
         Timestamp::from_millis(100_000 + seconds * 1000)
@@ -294,12 +303,22 @@ mod tests {
     #[test]
     fn in_flight_ends_after_a_quarter_without_a_request() {
         let mut clock = clock();
-        let idle = |last| Left { connections: 3, requests: 0, last_request: seconds(last) };
+        let idle = |last| Left { connections: 3, last_request: seconds(last), ..NOTHING };
         assert_eq!(clock.advance(seconds(9), idle(4)), InFlight);
         assert_eq!(clock.deadline(idle(4)), seconds(10));
         assert_eq!(clock.advance(seconds(12), idle(8)), InFlight);
         assert_eq!(clock.advance(seconds(13), idle(8)), Close);
         assert_eq!(clock.deadline(idle(8)), seconds(15));
+    }
+
+    #[test]
+    fn an_upgraded_connection_keeps_in_flight_open_to_its_end() {
+        let mut clock = clock();
+        let tunnel = Left { connections: 1, tunnels: 1, ..NOTHING };
+        assert_eq!(clock.advance(seconds(5), tunnel), InFlight);
+        assert_eq!(clock.deadline(tunnel), seconds(25));
+        assert_eq!(clock.advance(seconds(24), tunnel), InFlight);
+        assert_eq!(clock.advance(seconds(25), tunnel), Close);
     }
 
     #[test]

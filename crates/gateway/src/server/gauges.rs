@@ -88,6 +88,9 @@ impl ReasonCell {
 pub(crate) struct ConnectionGauges {
     listeners: Box<[ListenerGauges]>,
     requests: AtomicUsize,
+    tunnels: AtomicUsize,
+    cut: AtomicUsize,
+    requests_cut: AtomicUsize,
     requests_abandoned: AtomicU64,
     /// When the last request began, in nanoseconds of the clock.
     last_request: AtomicU64,
@@ -130,6 +133,9 @@ impl ConnectionGauges {
         Self {
             listeners: (0..listeners.max(1)).map(|_| ListenerGauges::default()).collect(),
             requests: AtomicUsize::new(0),
+            tunnels: AtomicUsize::new(0),
+            cut: AtomicUsize::new(0),
+            requests_cut: AtomicUsize::new(0),
             requests_abandoned: AtomicU64::new(0),
             last_request: AtomicU64::new(0),
         }
@@ -148,6 +154,21 @@ impl ConnectionGauges {
     /// Requests whose answer has not wholly been handed to the connection.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Relaxed)
+    }
+
+    /// Open connections that were upgraded.
+    pub(super) fn tunnels(&self) -> usize {
+        self.tunnels.load(Relaxed)
+    }
+
+    /// Closed connections that the end of a drain did not let end by themselves.
+    pub(super) fn cut(&self) -> usize {
+        self.cut.load(Relaxed)
+    }
+
+    /// Requests that were abandoned because a drain was over.
+    pub(super) fn requests_cut(&self) -> usize {
+        self.requests_cut.load(Relaxed)
     }
 
     /// When the last request began; the origin if none did.
@@ -185,6 +206,22 @@ impl ConnectionGauges {
 
     pub(super) fn on_request_end(&self) {
         self.requests.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn on_upgrade(&self) {
+        self.tunnels.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_upgrade_end(&self) {
+        self.tunnels.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn on_cut(&self) {
+        self.cut.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_request_cut(&self) {
+        self.requests_cut.fetch_add(1, Relaxed);
     }
 
     pub(super) fn on_abandon(&self) {

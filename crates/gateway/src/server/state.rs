@@ -11,7 +11,7 @@ use seawall_policy::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
 use super::abandon::AbandonWindow;
-use super::drain::DrainView;
+use super::drain::{DrainPhase, DrainView};
 use super::gauges::{CloseReason, ConnectionGauges, ReasonCell};
 use super::stall::StreamStall;
 
@@ -67,11 +67,16 @@ impl ConnInfo {
         *self.state.drain.borrow()
     }
 
+    /// Whether the last phase of a drain has come: what ends now did not end by itself.
+    #[must_use]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.drain().phase >= DrainPhase::Close
+    }
+
     /// Waits until the last phase of a drain has come. For those who took the connection over by
-    /// an upgrade: the server does not close it, and counts it as cut if it is still there at the
-    /// end.
+    /// an upgrade: the server does not close it, and counts it as cut from that phase on.
     pub(crate) async fn closing(&self) {
-        let closing = |view: &DrainView| view.phase >= super::DrainPhase::Close;
+        let closing = |view: &DrainView| view.phase >= DrainPhase::Close;
         // The server outlives its connections; should it not, it is closing.
         let _ = self.state.drain.clone().wait_for(closing).await;
     }
@@ -128,6 +133,17 @@ pub(super) struct ConnGuard {
 impl Drop for ConnGuard {
     fn drop(&mut self) {
         let reason = self.state.as_ref().and_then(|state| state.reason.reason());
+        if let Some(state) = &self.state {
+            let upgraded = state.is_upgraded();
+            if upgraded {
+                self.gauges.on_upgrade_end();
+            }
+            let phase = state.drain.borrow().phase;
+            let cut_from = if upgraded { DrainPhase::Close } else { DrainPhase::Over };
+            if phase >= cut_from {
+                self.gauges.on_cut();
+            }
+        }
         self.gauges.on_close(self.listener, reason.unwrap_or(self.reason));
         self.changed.notify_one();
     }
@@ -212,10 +228,14 @@ impl ConnState {
             self.on_abandon(now);
         }
         self.idle_since.fetch_max(now.as_nanos(), SeqCst);
+        let phase = self.drain.borrow().phase;
+        if abandoned && phase == DrainPhase::Over {
+            self.gauges.on_request_cut();
+        }
         self.gauges.on_request_end();
         if self.in_flight.fetch_sub(1, SeqCst) == 1 {
             self.driver.wake();
-            if self.drain.borrow().phase > super::DrainPhase::Serving {
+            if phase > DrainPhase::Serving {
                 self.changed.notify_one();
             }
         }
@@ -261,9 +281,11 @@ impl ConnState {
         self.upgraded.load(SeqCst)
     }
 
-    /// Notes that an answer switches protocols.
+    /// Notes that an answer switches protocols, which HTTP/2 has no way to.
     pub(super) fn on_upgrade(&self) {
-        self.upgraded.store(true, SeqCst);
+        if self.protocol == DownstreamProtocol::Http1 && !self.upgraded.swap(true, SeqCst) {
+            self.gauges.on_upgrade();
+        }
     }
 
     /// From now on answers on HTTP/1.1 close the connection.

@@ -108,7 +108,34 @@ async fn what_does_not_end_is_cut_and_said_to_be() {
     served.head().await;
     gateway.drain();
     gateway.drain();
+    let line = gateway.line().await;
+    assert_eq!(
+        (&line["completion_reason"], &line["response_flags"]),
+        (&"drained".into(), &"DR".into())
+    );
+    assert!(line["stop_reason"].is_null() && line["cause"].is_null(), "{line}");
     let ended = gateway.ended().await;
     assert_eq!((ended.connections_cut, ended.requests_cut), (1, 1));
     assert_eq!(caller.rest().await, "");
+}
+
+/// The process ends as soon as the drain does: what is not in the log by then is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_cut_has_its_line_before_the_end() {
+    for round in 0..20 {
+        let upstream = RawUpstream::bind().await;
+        let gateway = Setup::new(upstream.address)
+            .top("drain: {accept: 0s, in_flight: 1ms, close: 1ms}")
+            .start()
+            .await;
+        let mut caller = gateway.raw().await;
+        caller.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nab").await;
+        let mut served = upstream.accept().await;
+        served.head().await;
+        gateway.drain();
+        let (ended, lines) = gateway.ended_with_lines().await;
+        assert_eq!(ended.requests_cut, 1, "{round}");
+        assert_eq!(lines.len(), 1, "{round}");
+        assert_eq!(lines[0]["completion_reason"], "drained", "{round}");
+    }
 }

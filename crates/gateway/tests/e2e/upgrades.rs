@@ -1,5 +1,8 @@
 //! HTTP/1.1 upgrades: a tunnel of bytes, counted among the streams.
 
+use std::time::Duration;
+
+use seawall::Clock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::*;
@@ -171,21 +174,45 @@ async fn a_silent_tunnel_ends_by_the_idle_limit() {
 }
 
 #[tokio::test]
-async fn a_tunnel_is_closed_at_the_end_of_the_drain() {
+async fn a_tunnel_is_closed_when_the_time_of_what_is_in_flight_is_over() {
     let upstream = RawUpstream::bind().await;
     let gateway = Setup::new(upstream.address)
-        .top("drain: {accept: 0s, in_flight: 50ms, close: 5s}")
+        .top("drain: {accept: 0s, in_flight: 200ms, close: 5s}")
         .start()
         .await;
     let (mut caller, mut served, _) = open(&gateway, &upstream).await;
     caller.write("ping").await;
     served.read_exact(4).await;
+    let clock = Clock::new();
+    let began = clock.now();
     gateway.drain();
     assert_eq!(caller.rest().await, "");
+    let open = clock.now().since(began);
+    assert!(open >= Duration::from_millis(200), "not after a quarter: {open:?}");
     assert!(served.rest().await.is_empty());
     let line = gateway.line().await;
     assert_eq!(line["completion_reason"], "drained");
     assert_eq!(line["bytes_in"], 4);
+    let ended = gateway.ended().await;
+    assert_eq!((ended.connections_cut, ended.requests_cut), (1, 0));
+}
+
+#[tokio::test]
+async fn a_tunnel_that_ends_during_the_drain_is_not_cut() {
+    let upstream = RawUpstream::bind().await;
+    let gateway = Setup::new(upstream.address)
+        .top("drain: {accept: 0s, in_flight: 8s, close: 8s}")
+        .start()
+        .await;
+    let (mut caller, mut served, _) = open(&gateway, &upstream).await;
+    gateway.drain();
+    gateway.until(|metrics| metrics.count("seawall_draining", &[]) == 1).await;
+    caller.write("ping").await;
+    served.read_exact(4).await;
+    drop(served);
+    assert_eq!(caller.rest().await, "");
+    drop(caller);
+    assert_eq!(gateway.line().await["bytes_in"], 4);
     let ended = gateway.ended().await;
     assert_eq!((ended.connections_cut, ended.requests_cut), (0, 0));
 }

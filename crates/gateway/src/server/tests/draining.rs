@@ -290,5 +290,6 @@ async fn those_who_upgraded_learn_when_to_end() {
     within(socket.read_exact(&mut [0; 12])).await.unwrap();
     running.trigger.signal();
     assert!(read_to_end(&mut socket).await.ends_with("bye"));
-    assert_eq!(within(running.task).await.unwrap().connections_cut, 0);
+    let report = within(running.task).await.unwrap();
+    assert_eq!((report.connections_cut, report.requests_cut), (1, 0));
 }

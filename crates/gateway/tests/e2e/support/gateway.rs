@@ -184,6 +184,13 @@ impl Gateway {
     pub(crate) async fn ended(self) -> Ended {
         within(self.serving.ended()).await
     }
+
+    /// And what the log holds at that moment.
+    pub(crate) async fn ended_with_lines(self) -> (Ended, Vec<Value>) {
+        let ended = within(self.serving.ended()).await;
+        let mut log = self.log.into_inner();
+        (ended, std::iter::from_fn(|| log.try_recv().ok()).collect())
+    }
 }
 
 /// One scrape: values by series.
