@@ -277,8 +277,8 @@ async fn a_call_in_flight_past_the_slow_threshold_is_seen_at_once() {
     tokio::join!(drive(&stack, ms(390), Said::ok()), watch);
 }
 
-/// An upload that flows from the begin until `upload` and is kept whole, to an upstream that answers
-/// at `answer`; the stop, and when.
+/// An upload that flows from the begin until `upload` and is kept whole, to an upstream that
+/// answers at `answer`; the stop, and when.
 async fn uploaded(stack: &Stack, call: Call, upload: Duration, answer: Duration) -> Called<Said> {
     let shared = CallShared::new();
     let sent = Arc::clone(&shared);
