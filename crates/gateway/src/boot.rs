@@ -47,7 +47,7 @@ pub enum RunError {
     Bind {
         /// Which.
         address: SocketAddr,
-        /// Why. Told with the hint, so it is no source: who shows the chain would say it twice.
+        /// Why. Told with the hint: as a cause in the chain it would be said twice.
         cause: io::Error,
     },
     /// The system refused threads or signals.

@@ -1,4 +1,5 @@
-//! `Max-Forwards`: how many more hops a TRACE or an OPTIONS may take. Source: RFC 9110 section 7.6.2.
+//! `Max-Forwards`: how many more hops a TRACE or an OPTIONS may take.
+//! Source: RFC 9110 section 7.6.2.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 

@@ -15,7 +15,8 @@
 //!
 //! A phase ends early when nothing is left to wait for: *in flight* without connections, or
 //! without requests and upgraded connections for a quarter of its length (what is then idle will
-//! not speak); *close* without connections. *accept* keeps its length: it waits for others to notice.
+//! not speak); *close* without connections. *accept* keeps its length: it waits for others to
+//! notice.
 //! A second signal goes on to *close*, a third ends it.
 
 use std::time::Duration;

@@ -390,8 +390,8 @@ async fn sweep<B: RequestBody>(pool: Weak<Shared<B>>, interval: Duration) {
 /// Time between two looks of an overdue checkout at whether its dial still runs; the end of the
 /// dial itself wakes it.
 const RECHECK: Duration = Duration::from_millis(50);
-/// Wait after an HTTP/2 connection without room before the next dial of its endpoint. Source: own
-/// choice: a draining peer is asked once a second.
+/// Wait after an HTTP/2 connection without room before the next dial of its endpoint.
+/// Source: own choice: a draining peer is asked once a second.
 const ROOMLESS_BACKOFF: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
