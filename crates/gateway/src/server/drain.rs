@@ -236,7 +236,8 @@ pub(crate) fn drain_signal() -> (DrainTrigger, DrainSignal) {
 /// What a drain could not let end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DrainReport {
-    /// Connections cut at the end, those that were upgraded among them.
+    /// Connections cut in the middle of a request, of its head or of what they were upgraded to.
+    /// An idle one that its peer had not closed yet is none.
     pub connections_cut: usize,
     /// Requests that were in flight on them.
     pub requests_cut: usize,

@@ -108,6 +108,8 @@ pub(super) struct ConnState {
     closes: AtomicBool,
     /// Whether an answer switched protocols: its bytes are someone else's then.
     upgraded: AtomicBool,
+    /// Whether a request was cut at the end of a drain.
+    lost: AtomicBool,
     abandoned: Mutex<AbandonWindow>,
     abuses: AtomicBool,
     /// Wakes the driver.
@@ -139,8 +141,11 @@ impl Drop for ConnGuard {
                 self.gauges.on_upgrade_end();
             }
             let phase = state.drain.borrow().phase;
-            let cut_from = if upgraded { DrainPhase::Close } else { DrainPhase::Over };
-            if phase >= cut_from {
+            let cut = match upgraded {
+                true => phase >= DrainPhase::Close,
+                false => phase >= DrainPhase::Over && state.is_busy(),
+            };
+            if cut {
                 self.gauges.on_cut();
             }
         }
@@ -183,6 +188,7 @@ impl ConnState {
             head_since: AtomicU64::new(head_since),
             closes: AtomicBool::new(false),
             upgraded: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             abandoned: Mutex::default(),
             abuses: AtomicBool::new(false),
             driver: AtomicWaker::new(),
@@ -230,6 +236,7 @@ impl ConnState {
         self.idle_since.fetch_max(now.as_nanos(), SeqCst);
         let phase = self.drain.borrow().phase;
         if abandoned && phase == DrainPhase::Over {
+            self.lost.store(true, SeqCst);
             self.gauges.on_request_cut();
         }
         self.gauges.on_request_end();
@@ -279,6 +286,14 @@ impl ConnState {
 
     pub(super) fn is_upgraded(&self) -> bool {
         self.upgraded.load(SeqCst)
+    }
+
+    /// Whether closing it now takes something away: a request, or a head that is not whole. An
+    /// idle connection whose peer has not closed its side yet loses nothing.
+    fn is_busy(&self) -> bool {
+        self.lost.load(SeqCst)
+            || self.in_flight.load(SeqCst) > 0
+            || self.head_since.load(SeqCst) != NO_HEAD
     }
 
     /// Notes that an answer switches protocols, which HTTP/2 has no way to.

@@ -197,6 +197,18 @@ async fn idle_connections_are_closed_in_the_last_phase_and_do_not_hold_the_drain
 }
 
 #[tokio::test]
+async fn an_idle_connection_that_its_peer_keeps_open_is_not_counted_as_cut() {
+    let running = start(phases(Duration::ZERO, SOON, SOON), unhurried(), hello);
+    let mut kept = running.connect().await;
+    kept.write_all(GET).await.unwrap();
+    read_answer(&mut kept).await;
+    running.trigger.signal();
+    let report = within(running.task).await.unwrap();
+    assert_eq!((report.connections_cut, report.requests_cut), (0, 0));
+    drop(kept);
+}
+
+#[tokio::test]
 async fn a_request_in_flight_is_answered_before_the_server_is_gone() {
     let handler = |_, conn: ConnInfo| async move {
         conn.state.drain.clone().wait_for(|view| view.phase == DrainPhase::InFlight).await.unwrap();
