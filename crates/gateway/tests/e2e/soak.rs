@@ -43,7 +43,8 @@ async fn nothing_leaks_and_everything_is_counted_once() {
         let outcomes =
             count("seawall_outcomes_total") - metrics.count("seawall_causes_total", &refused);
         assert_eq!(attempts, outcomes, "{from:?} {to:?}");
-        assert!(attempts > 500, "{from:?} {to:?} {attempts}");
+        // How many there are depends on how fast the machine is and how soon callers leave.
+        assert!(attempts > 100, "too few to tell: {from:?} {to:?} {attempts}");
         let requests = count("seawall_requests_total");
         assert_eq!(requests, count("seawall_stop_reasons_total"));
         for _ in 0..requests {
