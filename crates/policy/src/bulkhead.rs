@@ -250,6 +250,12 @@ impl Bulkhead {
         self.lanes.get(lane).map_or(0, |lane| lane.in_flight)
     }
 
+    /// Whether anything in `lane` is in flight or waits.
+    #[must_use]
+    pub fn uses(&self, lane: usize) -> bool {
+        self.lanes.get(lane).is_some_and(|lane| lane.in_flight > 0 || lane.line.first().is_some())
+    }
+
     /// Calls that wait.
     #[must_use]
     pub const fn waiting(&self) -> u32 {

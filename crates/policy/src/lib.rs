@@ -67,7 +67,7 @@ pub use retry_after::{
 pub use rng::{Rng, SplitMix64};
 pub use stack::{
     Admitted, Attempt, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,
-    LaneView, LoggedTransition, Operation, Permit, Rejection, StackConfig, StackParams, Step,
-    worst_case_attempts, worst_case_time,
+    LaneView, LoggedTransition, Operation, Permit, Rejection, Reshaped, StackConfig, StackParams,
+    Step, worst_case_attempts, worst_case_time,
 };
 pub use time::{Timestamp, WallTime};

@@ -38,7 +38,7 @@ use crate::retry::{RetryOptions, RetryParams};
 
 pub use dependency::{
     Admitted, Counters, Dependency, EndpointView, HeldCall, LaneView, LoggedTransition, Permit,
-    Rejection,
+    Rejection, Reshaped,
 };
 pub use operation::{Attempt, Call, Done, Event, Operation, Step};
 pub use worst_case::{Hop, worst_case_attempts, worst_case_time};

@@ -109,6 +109,25 @@ impl Stack {
         Ok(())
     }
 
+    /// Swaps the parameters and, in the same step, lets `reshape` change which endpoints and lanes
+    /// there are ([`Dependency::reshape`]); everything else is kept. Held for no await.
+    pub fn swap<T>(
+        &self,
+        params: StackParams,
+        reshape: impl FnOnce(&mut Dependency, Timestamp) -> T,
+    ) -> T {
+        let made = {
+            let mut state = self.inner.state.lock();
+            let now = self.inner.clock.now();
+            let made = reshape(&mut state.dependency, now);
+            self.inner.params.store(Arc::new(params));
+            made
+        };
+        // A higher limit lets waiting calls in now.
+        self.housekeep();
+        made
+    }
+
     /// Runs `decide` on the state under its lock, then wakes whoever it decided for. Held for no
     /// await: `decide` is not async.
     pub fn with<T>(

@@ -14,11 +14,13 @@
 //!
 //! A reload swaps the parameters of a dependency in use. What a call took under the old ones comes
 //! back under the new: a mechanism that is switched off goes on taking back what it gave out, so
-//! that it finds nothing leaked when it is switched on again.
+//! that it finds nothing leaked when it is switched on again. Endpoints and lanes come and go by
+//! [`Dependency::reshape`], which gives no number away that anything still names.
 
 mod admission;
 mod feedback;
 mod money;
+mod reshape;
 mod terms;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -37,6 +39,7 @@ use crate::time::Timestamp;
 
 pub(super) use admission::Fitting;
 pub(super) use money::Payment;
+pub use reshape::Reshaped;
 pub use terms::{
     Admitted, Counters, EndpointView, HeldCall, LaneView, LoggedTransition, Permit, Rejection,
 };
@@ -72,23 +75,41 @@ struct Endpoint {
     in_flight: u32,
     /// One a lane.
     breakers: Vec<Breaker>,
+    /// Since when it is offered to no call.
+    retired: Option<Timestamp>,
+}
+
+impl Endpoint {
+    fn new(lanes: usize) -> Self {
+        let breakers = (0..lanes).map(|_| Breaker::new()).collect();
+        Self { in_flight: 0, breakers, retired: None }
+    }
 }
 
 #[derive(Debug)]
 struct Lane {
     times: ServiceTimes,
+    /// Permits that are out, and calls that are held without theirs.
+    permits: u32,
+    /// Since when no call begins in it.
+    retired: Option<Timestamp>,
 }
+
+impl Lane {
+    fn new() -> Self {
+        Self { times: ServiceTimes::new(), permits: 0, retired: None }
+    }
+}
+
 impl Dependency {
     /// The policies of a dependency with that many endpoints and lanes, at least one of each. A
     /// lane named elsewhere must be below `lanes`.
     #[must_use]
     pub fn new(endpoints: usize, lanes: usize) -> Self {
         let lanes = lanes.max(1);
-        let endpoint =
-            |_| Endpoint { in_flight: 0, breakers: (0..lanes).map(|_| Breaker::new()).collect() };
         Self {
-            endpoints: (0..endpoints.max(1)).map(endpoint).collect(),
-            lanes: (0..lanes).map(|_| Lane { times: ServiceTimes::new() }).collect(),
+            endpoints: (0..endpoints.max(1)).map(|_| Endpoint::new(lanes)).collect(),
+            lanes: (0..lanes).map(|_| Lane::new()).collect(),
             bulkhead: Bulkhead::new(lanes),
             budget: None,
             refunds_owed: 0,
@@ -293,8 +314,10 @@ impl Dependency {
 
     /// Whether neither the operator nor a breaker in its retries-off mode forbids retries.
     pub(super) fn retries_on(&self, now: Timestamp, params: &StackParams, lane: usize) -> bool {
-        let allowed =
-            |endpoint: &Endpoint| endpoint.breakers[lane].retries_allowed(now, &params.breaker);
+        let allowed = |endpoint: &Endpoint| {
+            endpoint.retired.is_none()
+                && endpoint.breakers[lane].retries_allowed(now, &params.breaker)
+        };
         self.retries_off_until(now).is_none() && self.endpoints.iter().any(allowed)
     }
 
@@ -333,6 +356,8 @@ impl Dependency {
         }
         let endpoint = &mut self.endpoints[slot.endpoint];
         endpoint.in_flight = endpoint.in_flight.saturating_sub(1);
+        let lane = &mut self.lanes[slot.lane];
+        lane.permits = lane.permits.saturating_sub(1);
     }
 
     /// Begins half-open if its time has come, on the record.

@@ -7,6 +7,7 @@ mod keeping;
 mod load;
 mod params;
 mod reload;
+mod reshape;
 mod sim;
 
 use alloc::string::String;

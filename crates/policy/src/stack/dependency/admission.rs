@@ -57,7 +57,8 @@ impl Dependency {
     }
 
     fn admits(&self, at: Timestamp, params: &StackParams, endpoint: usize, lane: usize) -> bool {
-        self.endpoints[endpoint].breakers[lane].would_admit(at, &params.breaker)
+        let endpoint = &self.endpoints[endpoint];
+        endpoint.retired.is_none() && endpoint.breakers[lane].would_admit(at, &params.breaker)
     }
 
     /// Rejects if every endpoint's breaker rejects, with the time until the first lets probes
@@ -75,6 +76,9 @@ impl Dependency {
         // With all probes out, the end of their lease is the worst case and not worth naming.
         let guess = now.after(params.breaker.options().open_base);
         let opens = |endpoint: &Endpoint| {
+            if endpoint.retired.is_some() {
+                return None;
+            }
             let breaker = &endpoint.breakers[lane];
             let deadline = breaker.next_deadline(&params.breaker)?;
             let is_probing = breaker.state() == BreakerState::HalfOpen;
@@ -108,6 +112,7 @@ impl Dependency {
             return self.refuse_slot(now, params, lane, kind);
         };
         self.endpoints[endpoint].in_flight += 1;
+        self.lanes[lane].permits += 1;
         Admitted::Permit(Permit::new(now, params, Slot { endpoint, lane, kind }, breaker))
     }
 
