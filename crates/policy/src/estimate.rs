@@ -46,8 +46,8 @@ pub enum Fit {
     CannotFit,
 }
 
-/// How long the calls of one route took lately. 1,952 bytes, never more; a record is O(1), a
-/// question reads the counters once.
+/// How long the calls of one route took lately. 2,600 bytes, never more; a record is O(1), a
+/// question reads one row of counters.
 #[derive(Clone, Debug)]
 pub struct ServiceTimes {
     /// A ring; the generation with number `e` is at `e % GENERATIONS`. Slots not yet reached by
@@ -55,6 +55,15 @@ pub struct ServiceTimes {
     generations: [Generation; GENERATIONS],
     /// Number of the newest generation, counted from the clock's origin.
     newest: u64,
+    /// The sum of all generations, so that a call that asks does not add them up.
+    all: Totals,
+}
+
+/// Counters like those of a generation, wide enough for the sum of all of them.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    completed: [u32; BUCKETS],
+    censored: [u32; BUCKETS],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,30 +78,30 @@ impl ServiceTimes {
     /// No samples.
     #[must_use]
     pub const fn new() -> Self {
-        Self { generations: [Generation::EMPTY; GENERATIONS], newest: 0 }
+        Self { generations: [Generation::EMPTY; GENERATIONS], newest: 0, all: Totals::NONE }
     }
 
     /// Records a call that was answered after `elapsed`.
     pub fn record(&mut self, now: Timestamp, elapsed: Duration) {
-        self.generation_at(now).add(elapsed, |generation| &mut generation.completed);
+        self.add(now, bucket_of(elapsed), |counts| &mut counts.completed, |all| &mut all.completed);
     }
 
     /// Records a call that had no answer after `elapsed`, when it was given up.
     pub fn record_at_least(&mut self, now: Timestamp, elapsed: Duration) {
-        self.generation_at(now).add(elapsed, |generation| &mut generation.censored);
+        self.add(now, bucket_of(elapsed), |counts| &mut counts.censored, |all| &mut all.censored);
     }
 
     /// Whether a call could be answered within `remaining`.
     #[must_use]
-    pub fn fits(&self, now: Timestamp, remaining: Duration) -> Fit {
+    pub fn fits(&mut self, now: Timestamp, remaining: Duration) -> Fit {
+        self.turn(now);
         let last_within = bucket_of(remaining);
         let first_informative = bucket_of(remaining - remaining / CENSORED_SLACK_DIVISOR);
-        let (mut within, mut informative) = (0, 0);
-        for generation in self.live(now) {
-            within += sum(&generation.completed[..=last_within]);
-            informative +=
-                sum(&generation.completed) + sum(&generation.censored[first_informative..]);
-        }
+        let (within, beyond) = self.all.completed.split_at(last_within + 1);
+        let within: u32 = within.iter().sum();
+        let beyond: u32 = beyond.iter().sum();
+        let given_up: u32 = self.all.censored[first_informative..].iter().sum();
+        let informative = within + beyond + given_up;
         if informative < SAMPLES_MIN {
             Fit::Unknown
         } else if u64::from(within) * WITHIN_ONE_IN <= u64::from(informative) {
@@ -133,15 +142,35 @@ impl ServiceTimes {
         self.live(now).map(|one| sum(&one.completed) + sum(&one.censored)).sum()
     }
 
-    /// The generation to record in; an earlier `now` records in the newest.
-    fn generation_at(&mut self, now: Timestamp) -> &mut Generation {
+    fn add(
+        &mut self,
+        now: Timestamp,
+        bucket: usize,
+        kind: impl Fn(&mut Generation) -> &mut [u16; BUCKETS],
+        all: impl Fn(&mut Totals) -> &mut [u32; BUCKETS],
+    ) {
+        self.turn(now);
+        let generation = &mut self.generations[slot(self.newest)];
+        if kind(generation)[bucket] == u16::MAX {
+            self.all.subtract(generation);
+            generation.halve();
+            self.all.add(generation);
+        }
+        kind(generation)[bucket] += 1;
+        all(&mut self.all)[bucket] += 1;
+    }
+
+    /// Begins the generation of `now`, and forgets those that are too old by then. An earlier
+    /// `now` is the newest generation's.
+    fn turn(&mut self, now: Timestamp) {
         let current = generation_number(now).max(self.newest);
         let passed = current - self.newest;
         for number in self.newest + 1..=self.newest + passed.min(GENERATIONS as u64) {
-            self.generations[slot(number)] = Generation::EMPTY;
+            let generation = &mut self.generations[slot(number)];
+            self.all.subtract(generation);
+            *generation = Generation::EMPTY;
         }
         self.newest = current;
-        &mut self.generations[slot(current)]
     }
 
     /// The generations young enough to count at `now`.
@@ -161,14 +190,28 @@ impl Default for ServiceTimes {
 impl Generation {
     const EMPTY: Self = Self { completed: [0; BUCKETS], censored: [0; BUCKETS] };
 
-    fn add(&mut self, elapsed: Duration, kind: impl Fn(&mut Self) -> &mut [u16; BUCKETS]) {
-        let bucket = bucket_of(elapsed);
-        if kind(self)[bucket] == u16::MAX {
-            // Shares are what matters; rounding up keeps a rare sample from vanishing.
-            let counts = self.completed.iter_mut().chain(&mut self.censored);
-            counts.for_each(|count| *count = count.div_ceil(2));
-        }
-        kind(self)[bucket] += 1;
+    /// Shares are what matters; rounding up keeps a rare sample from vanishing.
+    fn halve(&mut self) {
+        let counts = self.completed.iter_mut().chain(&mut self.censored);
+        counts.for_each(|count| *count = count.div_ceil(2));
+    }
+}
+
+impl Totals {
+    const NONE: Self = Self { completed: [0; BUCKETS], censored: [0; BUCKETS] };
+
+    fn add(&mut self, one: &Generation) {
+        self.each(one, |total, count| *total += count);
+    }
+
+    fn subtract(&mut self, one: &Generation) {
+        self.each(one, |total, count| *total -= count);
+    }
+
+    fn each(&mut self, one: &Generation, change: impl Fn(&mut u32, u32)) {
+        let completed = self.completed.iter_mut().zip(&one.completed);
+        let censored = self.censored.iter_mut().zip(&one.censored);
+        completed.chain(censored).for_each(|(total, count)| change(total, u32::from(*count)));
     }
 }
 

@@ -122,7 +122,7 @@ fn a_full_counter_halves_its_generation_and_keeps_the_shares() {
 
 #[test]
 fn the_state_is_small() {
-    assert_eq!(size_of::<ServiceTimes>(), 1952);
+    assert_eq!(size_of::<ServiceTimes>(), 2600);
     assert_eq!(size_of::<ScoutPass>(), 8);
 }
 
@@ -251,7 +251,8 @@ impl Naive {
         self.samples.iter().copied().filter(|(number, ..)| now - number < 6).collect()
     }
 
-    fn fits(&self, now: u64, remaining: Duration) -> Fit {
+    fn fits(&mut self, now: u64, remaining: Duration) -> Fit {
+        self.latest = self.latest.max(now);
         let (mut within, mut informative) = (0, 0);
         let (last_within, first) = (self.bucket(remaining), self.bucket(remaining - remaining / 8));
         for (_, bucket, given_up) in self.live(now) {

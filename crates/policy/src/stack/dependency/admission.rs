@@ -37,7 +37,7 @@ impl Dependency {
 
     /// Whether an attempt that has `remaining` left is worth sending. Takes nothing.
     pub(in crate::stack) fn fitting(
-        &self,
+        &mut self,
         now: Timestamp,
         lane: usize,
         remaining: Duration,
