@@ -145,12 +145,33 @@ impl ProblemAnswer {
             request_id: &exchange.request_id(),
         };
         exchange.gateway.fields.to_downstream(&mut headers, &answered);
+        edit(&exchange, &mut headers);
         exchange.status = self.status.as_u16();
         exchange.completion.get_or_insert(Completion::Refused);
         let mut response = Response::new(Body::full(body, exchange));
         *response.status_mut() = self.status;
         *response.headers_mut() = headers;
         response
+    }
+}
+
+/// Answers a request that routes would take with one of the `allowed` methods.
+pub(crate) fn other_methods(allowed: &str, exchange: Box<Exchange>) -> Response<Body> {
+    let detail = "no route takes this method";
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let problem = ProblemAnswer::downstream(status, "method-not-allowed", detail);
+    let mut response = problem.answer(exchange);
+    if let Ok(allowed) = HeaderValue::from_str(allowed) {
+        response.headers_mut().insert(ALLOW, allowed);
+    }
+    response
+}
+
+/// What the request's route does to the fields of an answer, of one made here.
+fn edit(exchange: &Exchange, headers: &mut HeaderMap) {
+    let route = exchange.route.and_then(|index| exchange.gateway.config.routes.get(index));
+    if let Some(route) = route {
+        route.response_headers.apply_to_own(headers);
     }
 }
 
@@ -298,6 +319,7 @@ pub(crate) fn degraded(
         request_id: &exchange.request_id(),
     };
     exchange.gateway.fields.to_downstream(&mut headers, &answered);
+    edit(&exchange, &mut headers);
     exchange.status = fallback.status.as_u16();
     exchange.degraded = true;
     exchange.completion = Some(Completion::Fallback);

@@ -105,6 +105,7 @@ fn finish_fields(
         request_id: &exchange.request_id(),
     };
     gateway.fields.to_downstream(&mut parts.headers, &answered);
+    route.response_headers.apply(&mut parts.headers);
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
 }

@@ -14,10 +14,15 @@
 mod address;
 mod decode;
 mod edge;
+mod edits;
 mod env;
+mod host_header;
 mod mask;
+mod matching;
 mod model;
 mod node;
+mod path;
+mod precedence;
 mod raw;
 mod report;
 mod route;
@@ -34,9 +39,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::parse_bind;
+pub use edits::HeaderEdits;
+pub use matching::{Conditions, HeaderCondition, HeaderTest, PathMatch};
 pub use model::{
-    AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames, Limits,
-    Listener, OnAbandon, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts, WorstCase,
+    AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames,
+    HostHeader, Limits, Listener, OnAbandon, PeerRange, Protocol, Route, Upstream,
+    UpstreamTimeouts, WorstCase,
 };
 pub use report::{ConfigErrors, Warning};
 
@@ -160,7 +168,8 @@ fn check(
     let listeners = edge::listeners(&mut checker, &raw.listeners);
     let admin = edge::admin(checker.scope("admin"), &raw.admin);
     let mut upstreams = upstream::upstreams(&mut checker, &raw.upstreams);
-    let routes = route::routes(&mut checker, &raw.routes, &mut upstreams);
+    let headers = edge::headers(checker.scope("headers"), &raw.headers);
+    let routes = route::routes(&mut checker, &raw.routes, &mut upstreams, &headers);
     edge::distinct_sockets(&mut checker, &listeners, admin);
     edge::no_loops(&mut checker, &listeners, admin, &upstreams);
     let grace = lookup(edge::GRACE_VARIABLE);
@@ -172,7 +181,7 @@ fn check(
         routes,
         limits,
         drain: edge::drain(checker.scope("drain"), &raw.drain, grace),
-        headers: edge::headers(checker.scope("headers"), &raw.headers),
+        headers,
         access_log: edge::access_log(checker.scope(""), &raw.access_log),
         kill_switch: edge::kill_switch(checker.scope(""), &raw.kill_switch),
     };

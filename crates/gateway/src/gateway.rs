@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
 use seawall_policy::{
@@ -12,13 +13,13 @@ use seawall_policy::{
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
-use crate::config::{self, GatewayConfig, Protocol};
+use crate::config::{self, GatewayConfig, HostHeader, Protocol};
 use crate::diagnostics::{Diagnostics, Topic};
 use crate::headers::Fields;
 use crate::lines;
 use crate::live::Live;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
-use crate::route::RouteTable;
+use crate::route::{self, RouteTable};
 use crate::unmatched::Unmatched;
 use crate::upload::{ReplayBytes, RequestBody};
 use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
@@ -55,6 +56,8 @@ pub(crate) struct Upstream {
     pub(crate) stack: Stack,
     pub(crate) pool: Pool<RequestBody>,
     pub(crate) endpoint_names: Vec<String>,
+    /// Whom a request is for by the endpoint it goes to, if that decides.
+    pub(crate) hosts: Option<Arc<[HeaderValue]>>,
     /// Index of the route of each lane.
     pub(crate) lanes: Vec<usize>,
 }
@@ -78,10 +81,12 @@ impl Gateway {
         for upstream in &upstreams {
             kill_switch.attach(&upstream.stack)?;
         }
-        let routes = config.routes.iter().enumerate();
-        let routes = RouteTable::new(
-            routes.map(|(index, route)| (route.host.as_deref(), route.path_prefix.as_str(), index)),
-        );
+        let routes = RouteTable::new(config.routes.iter().map(|route| route::Key {
+            host: route.host.as_deref(),
+            path: &route.path,
+            conditions: &route.conditions,
+            rewrites: route.rewrite.is_some(),
+        }));
         let shape = shape(&config, &upstreams);
         let unmatched = Unmatched::new(shape.upstreams.clone(), diagnostics.clone());
         Ok(Arc::new(Self {
@@ -153,7 +158,9 @@ impl Upstream {
         );
         let targets =
             upstream.endpoints.iter().map(|at| (at.host.clone(), at.port)).collect::<Vec<_>>();
+        let hosts = upstream.endpoints.iter().filter_map(config::EndpointAddress::authority);
         Ok(Self {
+            hosts: (upstream.host_header == HostHeader::Endpoint).then(|| hosts.collect()),
             endpoint_names: targets.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
             pool: Pool::new(pool_settings(upstream), targets, resolver.clone(), clock),
             config: upstream.clone(),

@@ -48,9 +48,10 @@ mod upstream;
 
 pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
-    AccessLog, ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig,
-    HeaderNames, Limits, Listener, OnAbandon, PeerRange, Protocol, Route, Upstream,
-    UpstreamTimeouts, Warning, WorstCase, parse_bind,
+    AccessLog, Conditions, ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn,
+    GatewayConfig, HeaderCondition, HeaderEdits, HeaderNames, HeaderTest, HostHeader, Limits,
+    Listener, OnAbandon, PathMatch, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts,
+    Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

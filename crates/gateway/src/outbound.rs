@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
 use seawall::{Answer, AttemptContext, CallShared, HttpClassify, OnAbandon};
@@ -39,6 +39,8 @@ pub(crate) struct Outbound {
     pub(crate) margin: Duration,
     /// When our answer must leave by the caller's word; the margin is off it already.
     pub(crate) stated: Option<Timestamp>,
+    /// Whom it is for by endpoint; `None`: the request says so itself.
+    pub(crate) hosts: Option<Arc<[HeaderValue]>>,
     /// Names of the fields to state deadline and attempt in; `None`: do not.
     pub(crate) names: Option<HeaderNames>,
     pub(crate) protocol: Protocol,
@@ -171,6 +173,9 @@ impl Outbound {
             Protocol::Http1 => Version::HTTP_11,
             Protocol::H2c => Version::HTTP_2,
         };
+        if let Some(host) = self.hosts.as_ref().and_then(|hosts| hosts.get(context.endpoint())) {
+            address(&mut request, host, self.protocol);
+        }
         // hyper drops the body of a GET that announces neither a length nor a coding.
         let announced = self.headers.contains_key(CONTENT_LENGTH);
         if self.protocol == Protocol::Http1 && self.upload.is_some() && !announced {
@@ -219,6 +224,18 @@ impl Outbound {
             reply: Reply::None,
         }
     }
+}
+
+/// Says whom a request is for.
+fn address(request: &mut Request<RequestBody>, host: &HeaderValue, protocol: Protocol) {
+    if protocol == Protocol::Http1 {
+        request.headers_mut().insert(HOST, host.clone());
+        return;
+    }
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.authority = host.as_bytes().try_into().ok();
+    parts.scheme = parts.authority.is_some().then_some(http::uri::Scheme::HTTP);
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 
 /// The milliseconds an attempt tells its upstream. An answer that comes when the attempt's own time
@@ -376,6 +393,7 @@ mod tests {
             caller_attempt: 1,
             margin: Duration::ZERO,
             stated: None,
+            hosts: None,
             names: None,
             protocol: Protocol::Http1,
             progress: Arc::default(),

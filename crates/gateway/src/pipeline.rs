@@ -23,7 +23,7 @@ use crate::answer::{self, ProblemAnswer};
 use crate::authority::Authority;
 use crate::body::Body;
 use crate::conclude::conclude;
-use crate::config::{Protocol, Route};
+use crate::config::{HostHeader, Protocol, Route};
 use crate::exchange::Exchange;
 use crate::forwards::count_hop;
 use crate::gateway::{Gateway, Upstream};
@@ -31,6 +31,7 @@ use crate::headers::{Inbound, Stated, check_framing, upgrade_of};
 use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::outbound::{Abandon, Kind, Outbound};
 use crate::refusal::Refusal;
+use crate::route::{Found, rewritten};
 use crate::server::ConnInfo;
 use crate::upload::{Upload, UploadLimits};
 
@@ -46,6 +47,7 @@ pub(crate) async fn handle_request(
         Ok(plan) => plan,
         Err(Here::Problem(problem)) => return problem.answer(exchange),
         Err(Here::Options) => return answer::options(exchange),
+        Err(Here::Method(allowed)) => return answer::other_methods(&allowed, exchange),
     };
     let route = &gateway.config.routes[plan.route];
     let upstream = &gateway.upstreams[route.upstream];
@@ -82,6 +84,7 @@ pub(crate) async fn handle_request(
         caller_attempt: exchange.caller_attempt.unwrap_or(1),
         margin: gateway.margin(),
         stated: exchange.deadline,
+        hosts: upstream.hosts.clone(),
         names: upstream.config.send_deadline.then(|| gateway.config.headers.clone()),
         protocol: upstream.config.protocol,
         progress: Arc::clone(&exchange.progress),
@@ -121,6 +124,8 @@ enum Here {
     Problem(ProblemAnswer),
     /// An OPTIONS that was for this hop.
     Options,
+    /// Routes take only these methods.
+    Method(String),
 }
 
 impl From<ProblemAnswer> for Here {
@@ -156,19 +161,7 @@ fn plan(
     check_framing(&parts.headers, parts.version, gateway.config.limits.head_fields)
         .map_err(|refusal| refuse(exchange, refusal))?;
     check_hops(parts, exchange)?;
-    let host = authority.as_ref().map_or("", Authority::host);
-    let found = gateway.routes.find(host, parts.uri.path());
-    let index = found
-        .map_err(|_| {
-            exchange.refusal = Some(metrics::Refusal::BadRequest);
-            let detail = "the path can be read in two ways";
-            ProblemAnswer::downstream(StatusCode::BAD_REQUEST, "ambiguous-path", detail)
-        })?
-        .ok_or_else(|| {
-            exchange.refusal = Some(metrics::Refusal::NoRoute);
-            let detail = "no route matches host and path";
-            ProblemAnswer::downstream(StatusCode::NOT_FOUND, "no-route", detail)
-        })?;
+    let index = route_of(gateway, parts, authority.as_ref(), exchange)?;
     exchange.route = Some(index);
     let route = &gateway.config.routes[index];
     check_announced(route, &parts.headers).inspect_err(|_| {
@@ -180,15 +173,48 @@ fn plan(
     let keyed = is_keyed(&parts.headers);
     let stated = forward_fields(gateway, upstream, parts, exchange, upgrade.as_ref())
         .map_err(|refusal| refuse(exchange, refusal))?;
+    route.request_headers.apply(&mut parts.headers);
     exchange.deadline = read_deadline(gateway, exchange, &stated);
     let deadline = exchange.deadline.unwrap_or(Timestamp::MAX).min(leaves_at);
     let deadline = (deadline != Timestamp::MAX).then_some(deadline);
     Ok(Plan {
         route: index,
-        target: target(&parts.uri, authority, upstream, &mut parts.headers),
+        target: target(&parts.uri, authority, route, upstream, &mut parts.headers),
         safety: Safety::of_method(parts.method.as_str(), keyed),
         deadline,
         upgrades: upgrade.is_some(),
+    })
+}
+
+/// The route of a request, or the answer to one that has none.
+fn route_of(
+    gateway: &Gateway,
+    parts: &http::request::Parts,
+    authority: Option<&Authority>,
+    exchange: &mut Exchange,
+) -> Result<usize, Here> {
+    let host = authority.map_or("", Authority::host);
+    let (path, fields) = (parts.uri.path(), &parts.headers);
+    let found = gateway.routes.find(host, path, &parts.method, fields);
+    exchange.refusal = match found {
+        Ok(Found::Route(index)) => return Ok(index),
+        Ok(_) => Some(metrics::Refusal::NoRoute),
+        Err(_) => Some(metrics::Refusal::BadRequest),
+    };
+    Err(match found {
+        Ok(Found::OtherMethods) => {
+            let methods = gateway.routes.methods(host, path, fields);
+            let methods: Vec<_> = methods.into_iter().map(Method::as_str).collect();
+            Here::Method(methods.join(", "))
+        }
+        Ok(_) => {
+            let detail = "no route matches host and path";
+            ProblemAnswer::downstream(StatusCode::NOT_FOUND, "no-route", detail).into()
+        }
+        Err(_) => {
+            let detail = "the path can be read in two ways";
+            ProblemAnswer::downstream(StatusCode::BAD_REQUEST, "ambiguous-path", detail).into()
+        }
     })
 }
 
@@ -283,13 +309,24 @@ fn is_keyed(headers: &HeaderMap) -> bool {
 fn target(
     uri: &Uri,
     authority: Option<Authority>,
+    route: &Route,
     upstream: &Upstream,
     headers: &mut HeaderMap,
 ) -> Uri {
-    let named = authority.map(|authority| authority.value().clone());
+    let named = match &upstream.config.host_header {
+        HostHeader::Named(host) => {
+            headers.remove(HOST);
+            Some(host.clone())
+        }
+        // With `endpoint`, each attempt says its own.
+        _ => authority.map(|authority| authority.value().clone()),
+    };
     let named = named.or_else(|| HeaderValue::from_str(upstream.endpoint_names.first()?).ok());
     let mut onward = http::uri::Parts::default();
-    onward.path_and_query = uri.path_and_query().cloned();
+    onward.path_and_query = uri.path_and_query().map(|target| match &route.rewrite {
+        None => target.clone(),
+        Some(to) => rewritten(target, &route.path, to),
+    });
     match (upstream.config.protocol, named) {
         (Protocol::H2c, Some(named)) => {
             onward.authority = named.as_bytes().try_into().ok();

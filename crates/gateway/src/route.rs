@@ -1,50 +1,79 @@
-//! Decides which route a request takes, from its host and path.
+//! Decides which route a request takes, from its host, path, method and fields.
 //!
-//! An exact host goes before any host, a longer prefix before a shorter one, and a prefix matches
-//! whole segments: `/orders` takes `/orders` and `/orders/1`, not `/ordersX`. If no route of the
-//! host's own set matches, the routes of any host are asked.
+//! An exact host goes before any host, a longer path before a shorter one, a whole path before a
+//! prefix of its length; a prefix matches whole segments: `/orders` takes `/orders` and `/orders/1`,
+//! not `/ordersX`. Of routes for one path those with more conditions go first. If none of the
+//! host's own set takes the request, the routes of any host are asked; if all that refuses it is
+//! its method, that is what is answered.
 //!
 //! Where a set has a route for a path other than `/`, the decision is only worth something if the
 //! upstream reads the path the way we do. A path that two readers may understand differently is
 //! therefore refused before it is matched against such a set: dot segments (also written `%2e`, or
 //! followed by `;`), `%2f`, `%5c`, `\`, `//`, and a `%` without two hexadecimal digits. An escaped
 //! unreserved character (`%6f` for `o`) is the same path and matches as such. Where every route is
-//! for `/`, nothing depends on the path and it passes untouched.
+//! for `/` and leaves the path alone, nothing depends on it and it passes untouched.
 //!
-//! Nothing is allocated per request; a lookup is one binary search over the hosts and a walk over
-//! the prefixes of one or two sets.
+//! Nothing is allocated per request; a lookup is one binary search over the hosts and one over the
+//! children of each segment, in one or two trees of segments. A tree is left at the first segment
+//! that it does not know, so a long path costs no more than a long prefix.
+
+mod path;
 
 use std::cmp::Ordering;
+
+use http::{HeaderMap, Method};
+
+pub(crate) use path::{is_ambiguous, rewritten, unescape};
+
+use crate::config::{Conditions, PathMatch};
+use path::compare_segment;
 
 /// A path that may be read in two ways, where a route depends on it. Answered 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("match the path: it can be read in two ways")]
 pub(crate) struct BadPath;
 
-/// All routes, by host and path prefix.
+/// What was found for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The route of that number.
+    Route(usize),
+    /// Routes that take other methods.
+    OtherMethods,
+    /// Nothing.
+    Nothing,
+}
+
+/// A route, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a> {
+    /// `None` for any; case, port and a final dot do not matter.
+    pub(crate) host: Option<&'a str>,
+    pub(crate) path: &'a PathMatch,
+    pub(crate) conditions: &'a Conditions,
+    /// Whether what goes on depends on the path in another way, too.
+    pub(crate) rewrites: bool,
+}
+
+/// All routes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteTable {
     /// Sorted by host, lower-case, no two alike.
-    hosts: Vec<(Box<str>, Prefixes)>,
-    any: Prefixes,
+    hosts: Vec<(Box<str>, Tree)>,
+    any: Tree,
 }
 
 impl RouteTable {
-    /// Takes host (`None` for any; case, port and a final dot do not matter), path prefix (begins
-    /// with `/`; a final `/` does not matter) and the number the route is known by. Of two routes
-    /// with equal host and prefix the earlier one wins.
-    pub(crate) fn new<H, P>(routes: impl Iterator<Item = (Option<H>, P, usize)>) -> Self
-    where
-        H: AsRef<str>,
-        P: AsRef<str>,
-    {
+    /// Routes are known by their number in the order given. Of two for one host and path the
+    /// earlier one is asked first.
+    pub(crate) fn new<'a>(routes: impl Iterator<Item = Key<'a>>) -> Self {
         let mut table = Self::default();
-        for (host, prefix, index) in routes {
-            match host {
-                None => table.any.insert(prefix.as_ref(), index),
+        for (index, key) in routes.enumerate() {
+            match key.host {
+                None => table.any.insert(&key, index),
                 Some(host) => {
-                    let host = bare_host(host.as_ref()).to_ascii_lowercase();
-                    table.set_of(host).insert(prefix.as_ref(), index);
+                    let host = bare_host(host).to_ascii_lowercase();
+                    table.set_of(host).insert(&key, index);
                 }
             }
         }
@@ -52,156 +81,173 @@ impl RouteTable {
     }
 
     /// The route for a request to `host` (a port is ignored; empty if the request named none) and
-    /// `path` (without query; `*` for `OPTIONS *`), if there is one.
+    /// `path` (without query; `*` for `OPTIONS *`).
     ///
     /// # Errors
     ///
     /// [`BadPath`] if the choice depends on a path that can be read in two ways.
-    pub(crate) fn find(&self, host: &str, path: &str) -> Result<Option<usize>, BadPath> {
-        let host = bare_host(host);
-        if let Ok(at) = self.position(host)
-            && let Some(index) = self.hosts[at].1.find(path)?
-        {
-            return Ok(Some(index));
+    pub(crate) fn find(
+        &self,
+        host: &str,
+        path: &str,
+        method: &Method,
+        fields: &HeaderMap,
+    ) -> Result<Found, BadPath> {
+        let mut other_methods = false;
+        for tree in self.trees(host) {
+            match tree.find(path, method, fields)? {
+                Found::Route(index) => return Ok(Found::Route(index)),
+                Found::OtherMethods => other_methods = true,
+                Found::Nothing => {}
+            }
         }
-        self.any.find(path)
+        Ok(if other_methods { Found::OtherMethods } else { Found::Nothing })
+    }
+
+    /// The methods with which the request would have found a route, each once.
+    pub(crate) fn methods(&self, host: &str, path: &str, fields: &HeaderMap) -> Vec<&Method> {
+        let mut methods = Vec::new();
+        let entries = self.trees(host).flat_map(|tree| tree.entries(path));
+        for entry in entries.filter(|entry| entry.conditions.takes_fields(fields)) {
+            for method in &entry.conditions.methods {
+                if !methods.contains(&method) {
+                    methods.push(method);
+                }
+            }
+        }
+        methods
+    }
+
+    /// The host's own routes, then those of any host.
+    fn trees(&self, host: &str) -> impl Iterator<Item = &Tree> {
+        let own = self.position(bare_host(host)).ok().map(|at| &self.hosts[at].1);
+        own.into_iter().chain([&self.any])
     }
 
     fn position(&self, host: &str) -> Result<usize, usize> {
         self.hosts.binary_search_by(|(known, _)| compare_ignoring_case(known, host))
     }
 
-    fn set_of(&mut self, host: String) -> &mut Prefixes {
+    fn set_of(&mut self, host: String) -> &mut Tree {
         let at = self.position(&host).unwrap_or_else(|at| {
-            self.hosts.insert(at, (host.into_boxed_str(), Prefixes::default()));
+            self.hosts.insert(at, (host.into_boxed_str(), Tree::default()));
             at
         });
         &mut self.hosts[at].1
     }
 }
 
-/// The prefixes of one host, longest first.
-#[derive(Clone, Debug, Default)]
-struct Prefixes {
-    /// Without a final slash: the empty prefix matches any path.
-    routes: Vec<(Box<str>, usize)>,
+/// The routes of one host, by the segments of their paths.
+#[derive(Clone, Debug)]
+struct Tree {
+    /// The first is the root, which stands for any path.
+    nodes: Vec<Node>,
+    /// Whether a route depends on the path.
+    reads_path: bool,
 }
 
-impl Prefixes {
-    fn insert(&mut self, prefix: &str, index: usize) {
-        let prefix = unescape(prefix.trim_end_matches('/'));
-        let at = self.routes.partition_point(|(known, _)| known.len() >= prefix.len());
-        self.routes.insert(at, (prefix.into_boxed_str(), index));
+/// A path.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// The path without its last segment; the root's is the root.
+    parent: usize,
+    /// Sorted by segment, unescaped.
+    children: Vec<(Box<str>, usize)>,
+    /// Routes for this path alone, and for all that begin with it.
+    whole: Vec<Entry>,
+    within: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    conditions: Conditions,
+    index: usize,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default()], reads_path: false }
+    }
+}
+
+impl Tree {
+    fn insert(&mut self, key: &Key<'_>, index: usize) {
+        let entry = Entry { conditions: key.conditions.clone(), index };
+        self.reads_path |= key.rewrites;
+        match key.path {
+            PathMatch::Exact(path) => {
+                let at = self.node(&unescape(path));
+                self.nodes[at].whole.push(entry);
+            }
+            PathMatch::Prefix(path) => {
+                let at = self.node(&unescape(path.trim_end_matches('/')));
+                self.nodes[at].within.push(entry);
+            }
+        }
     }
 
-    fn find(&self, path: &str) -> Result<Option<usize>, BadPath> {
-        if self.routes.first().is_some_and(|(longest, _)| !longest.is_empty()) && is_ambiguous(path)
-        {
+    /// The node of a path, made if it is not there.
+    fn node(&mut self, path: &str) -> usize {
+        let Some(rest) = path.strip_prefix('/') else { return ROOT };
+        self.reads_path = true;
+        let mut at = ROOT;
+        for segment in rest.split('/') {
+            at = match self.child(at, segment) {
+                Ok(child) => child,
+                Err(place) => {
+                    let made = self.nodes.len();
+                    self.nodes.push(Node { parent: at, ..Node::default() });
+                    self.nodes[at].children.insert(place, (segment.into(), made));
+                    made
+                }
+            };
+        }
+        at
+    }
+
+    fn child(&self, at: usize, segment: &str) -> Result<usize, usize> {
+        let children = &self.nodes[at].children;
+        let found = children.binary_search_by(|(known, _)| compare_segment(known, segment));
+        found.map(|place| children[place].1)
+    }
+
+    fn find(&self, path: &str, method: &Method, fields: &HeaderMap) -> Result<Found, BadPath> {
+        if self.reads_path && is_ambiguous(path) {
             return Err(BadPath);
         }
-        let found = self.routes.iter().find(|(prefix, _)| covers(prefix, path));
-        Ok(found.map(|&(_, index)| index))
-    }
-}
-
-/// Whether `prefix` matches whole segments of `path`.
-fn covers(prefix: &str, path: &str) -> bool {
-    if prefix.is_empty() {
-        return true;
-    }
-    let mut rest = Unescaped(path.as_bytes());
-    prefix.bytes().all(|wanted| rest.next() == Some(wanted))
-        && matches!(rest.next(), None | Some(b'/'))
-}
-
-/// A prefix as it is compared: with escaped unreserved characters unescaped, everything else as it
-/// is. Two that are equal take the same requests.
-pub(crate) fn unescape(prefix: &str) -> String {
-    let bytes: Vec<_> = Unescaped(prefix.as_bytes()).collect();
-    // What is unescaped is ASCII, so text stays text.
-    String::from_utf8(bytes).unwrap_or_else(|_| prefix.to_owned())
-}
-
-/// The bytes of a path with escaped unreserved characters unescaped, everything else as it is.
-struct Unescaped<'a>(&'a [u8]);
-
-impl Iterator for Unescaped<'_> {
-    type Item = u8;
-
-    fn next(&mut self) -> Option<u8> {
-        let (byte, rest) = match *self.0 {
-            [b'%', high, low, ref rest @ ..] => match escaped(high, low) {
-                Some(byte) if is_unreserved(byte) => (byte, rest),
-                _ => (b'%', &self.0[1..]),
-            },
-            [byte, ref rest @ ..] => (byte, rest),
-            [] => return None,
-        };
-        self.0 = rest;
-        Some(byte)
-    }
-}
-
-/// Whether two readers may understand `path` differently. As a prefix it never matches: a request
-/// for it is refused.
-pub(crate) fn is_ambiguous(path: &str) -> bool {
-    let mut rest = path.as_bytes();
-    let mut segment = Segment::Before;
-    loop {
-        let byte = match *rest {
-            [] => return segment.is_dots(),
-            [b'%', high, low, ref after @ ..] => match escaped(high, low) {
-                None | Some(b'/' | b'\\') => return true,
-                Some(byte) => {
-                    rest = after;
-                    // Escaped, a semicolon begins no parameter.
-                    if byte == b';' { b'a' } else { byte }
-                }
-            },
-            [b'%' | b'\\', ..] => return true,
-            [byte, ref after @ ..] => {
-                rest = after;
-                byte
+        let mut other_methods = false;
+        for Entry { conditions, index } in self.entries(path) {
+            match (conditions.takes_fields(fields), conditions.takes_method(method)) {
+                (true, true) => return Ok(Found::Route(*index)),
+                (true, false) => other_methods = true,
+                (false, _) => {}
             }
-        };
-        segment = match (byte, segment) {
-            (b'/', Segment::Start) | (b'/' | b';', Segment::Dots(1 | 2)) => return true,
-            (b'/', Segment::Before | Segment::Named | Segment::Dots(_)) => Segment::Start,
-            (b'.', Segment::Start) => Segment::Dots(1),
-            (b'.', Segment::Dots(dots)) => Segment::Dots(dots.saturating_add(1)),
-            _ => Segment::Named,
-        };
+        }
+        Ok(if other_methods { Found::OtherMethods } else { Found::Nothing })
     }
-}
 
-/// What has been seen of the segment a byte belongs to.
-#[derive(Clone, Copy, Debug)]
-enum Segment {
-    /// Before the first slash.
-    Before,
-    /// Right after a slash.
-    Start,
-    /// Only so many dots.
-    Dots(u8),
-    /// Anything else.
-    Named,
-}
-
-impl Segment {
-    fn is_dots(self) -> bool {
-        matches!(self, Self::Dots(1 | 2))
+    /// What is for this path, in the order in which it is asked.
+    fn entries(&self, path: &str) -> impl Iterator<Item = &Entry> {
+        let (deepest, is_whole) = self.walk(path);
+        let whole = &self.nodes[deepest].whole[..];
+        let above = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].parent);
+        let within = std::iter::successors(Some(deepest), above);
+        let whole = whole.iter().filter(move |_| is_whole);
+        whole.chain(within.flat_map(|at| &self.nodes[at].within))
     }
-}
 
-/// The byte written as `%` and two hexadecimal digits.
-fn escaped(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
-}
-
-/// Characters that mean the same escaped or not. Source: RFC 3986 section 2.3.
-fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+    /// The node that knows most of the path, and whether that is all of it.
+    fn walk(&self, path: &str) -> (usize, bool) {
+        let Some(rest) = path.strip_prefix('/') else { return (ROOT, false) };
+        let mut at = ROOT;
+        for segment in rest.split('/') {
+            match self.child(at, segment) {
+                Ok(child) => at = child,
+                Err(_) => return (at, false),
+            }
+        }
+        (at, true)
+    }
 }
 
 /// A host without its port and final dot; an IPv6 address keeps its brackets.
@@ -218,6 +264,9 @@ fn bare_host(host: &str) -> &str {
 fn compare_ignoring_case(known: &str, asked: &str) -> Ordering {
     known.bytes().cmp(asked.bytes().map(|byte| byte.to_ascii_lowercase()))
 }
+
+/// Of a tree, its first node.
+const ROOT: usize = 0;
 
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use seawall_policy::{
     BreakerOptions, BudgetOptions, BulkheadOptions, Hop, RetryOptions, StackConfig, StackParams,
     StopReason, worst_case_attempts, worst_case_time,
 };
+
+use super::edits::HeaderEdits;
+use super::matching::{Conditions, PathMatch};
 
 /// Everything `seawall run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub struct GatewayConfig {
     pub admin: SocketAddr,
     /// The protected services; routes and endpoints refer to them by index.
     pub upstreams: Vec<Upstream>,
-    /// In order of precedence as matched: exact host before any host, longer prefix first.
+    /// In order of precedence as matched: see the page of configuration.
     pub routes: Vec<Route>,
     /// Bounds on what a peer may make us hold.
     pub limits: Limits,
@@ -116,6 +119,8 @@ pub struct Upstream {
     pub protocol: Protocol,
     /// Connections, all endpoints together. Default: the bulkhead's limit plus a tenth.
     pub max_connections: usize,
+    /// Whom its requests are for. Default: as received.
+    pub host_header: HostHeader,
     /// Time limits of a call.
     pub timeouts: UpstreamTimeouts,
     /// Retries. `None` only by `retry: off`.
@@ -163,6 +168,16 @@ pub struct EndpointAddress {
     pub port: u16,
 }
 
+impl EndpointAddress {
+    /// Whom a request to it is for.
+    pub(crate) fn authority(&self) -> Option<HeaderValue> {
+        let Self { host, port } = self;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let text = if *port == 80 { host } else { format!("{host}:{port}") };
+        HeaderValue::try_from(text).ok()
+    }
+}
+
 /// How an upstream is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -170,6 +185,17 @@ pub enum Protocol {
     Http1,
     /// HTTP/2 without TLS, by prior knowledge.
     H2c,
+}
+
+/// What a request to an upstream says whom it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostHeader {
+    /// What the caller said.
+    Keep,
+    /// The endpoint it goes to.
+    Endpoint,
+    /// This host, with a port if it has one.
+    Named(HeaderValue),
 }
 
 /// Time limits of a call to an upstream.
@@ -201,16 +227,24 @@ pub enum OnAbandon {
 /// Which requests go where, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Its name in metrics and logs; default: host and prefix as written.
+    /// Its name in metrics and logs; default: host, path and methods as written.
     pub name: String,
     /// Lower-case, without port; `None` matches any.
     pub host: Option<String>,
-    /// Begins with `/`, whole segments; `/` matches any path.
-    pub path_prefix: String,
+    /// The path it takes.
+    pub path: PathMatch,
+    /// What a request must have beside host and path.
+    pub conditions: Conditions,
     /// Index into [`GatewayConfig::upstreams`].
     pub upstream: usize,
     /// Index of the route among those of its upstream (its lane in the bulkhead).
     pub lane: usize,
+    /// What goes in place of the matched path; empty for nothing. `None`: it stays.
+    pub rewrite: Option<String>,
+    /// What is done to the fields of a request after those of the hop are in order.
+    pub request_headers: HeaderEdits,
+    /// The same for an answer, wherever it comes from.
+    pub response_headers: HeaderEdits,
     /// Overrides the upstream's total timeout.
     pub total: Option<Duration>,
     /// Whether this hop owns the retries. Default true.
@@ -231,7 +265,7 @@ pub struct Fallback {
     /// Default 200.
     pub status: StatusCode,
     /// Default `application/json`.
-    pub content_type: http::HeaderValue,
+    pub content_type: HeaderValue,
     /// At most 64 KiB.
     pub body: Bytes,
 }

@@ -4,11 +4,15 @@
 //! against these structs by a test. No key is required here; what is missing is said by the
 //! checks, which know why it is needed.
 
+mod route;
+
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
+
+pub(super) use route::{RawEdits, RawFallback, RawHeaderMatch, RawRoute};
 
 /// A section that is on with its defaults unless it says `off`.
 #[derive(Clone, Debug, Deserialize)]
@@ -103,6 +107,7 @@ pub(super) struct RawUpstream {
     pub(super) breaker: Option<Switch<RawBreaker>>,
     pub(super) bulkhead: RawBulkhead,
     pub(super) max_connections: Option<String>,
+    pub(super) host_header: Option<String>,
     pub(super) on_abandon: Option<String>,
     pub(super) send_deadline: Option<String>,
     pub(super) peak_load: Option<String>,
@@ -177,29 +182,6 @@ pub(super) struct RawBulkhead {
     pub(super) wait: Option<String>,
     pub(super) queue: Option<String>,
     pub(super) max_streams: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawRoute {
-    pub(super) name: Option<String>,
-    pub(super) host: Option<String>,
-    pub(super) path_prefix: Option<String>,
-    pub(super) upstream: Option<String>,
-    pub(super) total: Option<String>,
-    pub(super) retry_owner: Option<String>,
-    pub(super) retry_after: Option<String>,
-    pub(super) max_body: Option<String>,
-    pub(super) fallback: Option<RawFallback>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawFallback {
-    pub(super) on: Vec<String>,
-    pub(super) status: Option<String>,
-    pub(super) content_type: Option<String>,
-    pub(super) body: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,19 +1,17 @@
 //! Checks of the routes.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use seawall_policy::StopReason;
 
 use super::address::is_host;
-use super::model::{Fallback, FallbackOn, Route, Upstream};
+use super::edits::{self, Side};
+use super::matching::{self, Asked, Conditions};
+use super::model::{Fallback, FallbackOn, HeaderNames, Route, Upstream};
 use super::raw::{RawFallback, RawRoute};
 use super::report::{Finding, near_name};
 use super::scope::{Checker, Scope, did_you_mean};
-use super::{DAY, MILLISECOND};
-use crate::route::{is_ambiguous, unescape};
+use super::{DAY, MILLISECOND, path, precedence};
 use crate::units::format_duration;
 
 /// The routes in order of precedence, with their lanes; one for everything if none is written and
@@ -22,6 +20,7 @@ pub(super) fn routes(
     checker: &mut Checker,
     raw: &[RawRoute],
     upstreams: &mut [Upstream],
+    names: &HeaderNames,
 ) -> Vec<Route> {
     let implied = [RawRoute {
         upstream: upstreams.first().map(|upstream| upstream.name.clone()),
@@ -41,15 +40,21 @@ pub(super) fn routes(
         checker.scope("").refuse("routes", &format!("{} routes", raw.len()), allowed);
     }
     let read = raw.iter().take(MAX_ROUTES).enumerate();
-    let mut routes: Vec<Route> =
-        read.map(|(i, raw)| route(checker.scope(format!("routes[{i}]")), raw, upstreams)).collect();
-    distinct(checker, &routes);
-    routes.sort_by_key(|route| (route.host.is_none(), Reverse(route.path_prefix.len())));
+    let mut routes: Vec<Route> = read
+        .map(|(i, raw)| route(checker.scope(format!("routes[{i}]")), raw, upstreams, names))
+        .collect();
+    precedence::distinct(checker, &routes);
+    precedence::order(&mut routes);
     assign_lanes(checker, &mut routes, upstreams);
     routes
 }
 
-fn route(mut scope: Scope<'_>, raw: &RawRoute, upstreams: &[Upstream]) -> Route {
+fn route(
+    mut scope: Scope<'_>,
+    raw: &RawRoute,
+    upstreams: &[Upstream],
+    names: &HeaderNames,
+) -> Route {
     let upstream = upstream(&mut scope, &raw.upstream, upstreams);
     let host = scope.read("host", &raw.host, |text| {
         let host = text.to_ascii_lowercase();
@@ -61,12 +66,11 @@ fn route(mut scope: Scope<'_>, raw: &RawRoute, upstreams: &[Upstream]) -> Route 
             Err("one host name without a port, like api.example.com")
         }
     });
-    let prefix = scope.read("path_prefix", &raw.path_prefix, prefix);
-    let default_name = format!(
-        "{}{}",
-        raw.host.as_deref().unwrap_or_default(),
-        raw.path_prefix.as_deref().unwrap_or("/")
-    );
+    let path = path::path(&mut scope, raw);
+    let conditions = Conditions {
+        methods: matching::methods(&mut scope, &raw.methods),
+        headers: matching::headers(&mut scope, &raw.headers, Asked::Request(names)),
+    };
     let name = scope.read("name", &raw.name, |text| {
         let fits = (1..=128).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
@@ -79,12 +83,20 @@ fn route(mut scope: Scope<'_>, raw: &RawRoute, upstreams: &[Upstream]) -> Route 
     let owners = [("self", true), ("caller", false)];
     let kinds = [("jittered", false), ("verbatim", true)];
     let total = scope.duration("total", &raw.total, MILLISECOND..=DAY);
+    let edits = |scope: &mut Scope<'_>, key, side| {
+        let raw = if side == Side::Request { &raw.request_headers } else { &raw.response_headers };
+        edits::edits(scope.inner(key), raw, side, names)
+    };
     let route = Route {
-        name: name.unwrap_or(default_name),
+        name: name.unwrap_or_else(|| default_name(raw)),
         host,
-        path_prefix: prefix.unwrap_or_else(|| "/".to_owned()),
+        rewrite: path::rewrite(&mut scope, raw, &path),
+        path,
+        conditions,
         upstream: upstream.unwrap_or_default(),
         lane: 0,
+        request_headers: edits(&mut scope, "request_headers", Side::Request),
+        response_headers: edits(&mut scope, "response_headers", Side::Response),
         total,
         owns_retries: scope.choice("retry_owner", &raw.retry_owner, &owners).unwrap_or(true),
         retry_after_verbatim: scope
@@ -108,6 +120,16 @@ fn route(mut scope: Scope<'_>, raw: &RawRoute, upstreams: &[Upstream]) -> Route 
     route
 }
 
+/// Host, path and methods as written.
+fn default_name(raw: &RawRoute) -> String {
+    let host = raw.host.as_deref().unwrap_or_default();
+    let path = raw.path.as_deref().or(raw.path_prefix.as_deref()).unwrap_or("/");
+    match raw.methods.as_slice() {
+        [] => format!("{host}{path}"),
+        methods => format!("{host}{path}[{}]", methods.join(",")),
+    }
+}
+
 fn upstream(scope: &mut Scope<'_>, raw: &Option<String>, upstreams: &[Upstream]) -> Option<usize> {
     let Some(name) = raw else {
         scope.missing("upstream", "name the upstream that the route leads to");
@@ -126,22 +148,6 @@ fn upstream(scope: &mut Scope<'_>, raw: &Option<String>, upstreams: &[Upstream])
         scope.refuse_with("upstream", did_you_mean(finding, near));
     }
     found
-}
-
-/// Reads a prefix of whole segments; a slash at its end says nothing more, and neither does an
-/// escape that needs none. One that no request could match is refused.
-fn prefix(text: &str) -> Result<String, &'static str> {
-    let visible = |b: u8| b.is_ascii_graphic() && !b"?#\"<>\\^`{|}".contains(&b);
-    if !text.starts_with('/') || text.len() > 1_024 || !text.bytes().all(visible) {
-        return Err("a path like /orders, percent-encoded as in a request, without a query");
-    }
-    let trimmed = text.strip_suffix('/').unwrap_or(text);
-    if is_ambiguous(trimmed) || trimmed.ends_with('/') {
-        return Err(
-            "a path that can be read in one way: without empty or dot segments, `%2f`, `%5c`",
-        );
-    }
-    Ok(if trimmed.is_empty() { "/".to_owned() } else { unescape(trimmed) })
 }
 
 fn fallback(mut scope: Scope<'_>, raw: &RawFallback) -> Fallback {
@@ -198,32 +204,6 @@ fn fallback_on(scope: &mut Scope<'_>, key: &str, text: &str) -> Option<FallbackO
     let finding = Finding::refused(scope.path(key), text, allowed);
     scope.refuse_with(key, did_you_mean(finding, near));
     None
-}
-
-/// Refuses two routes for the same requests, and two of one name.
-fn distinct(checker: &mut Checker, routes: &[Route]) {
-    let mut matches: BTreeMap<(Option<&str>, &str), usize> = BTreeMap::new();
-    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-    for (i, route) in routes.iter().enumerate() {
-        let host = route.host.as_deref();
-        let path = format!("routes[{i}]");
-        let failed = ["host", "path_prefix"]
-            .iter()
-            .any(|key| checker.notes.has_failed(&format!("{path}.{key}")));
-        if failed {
-            continue;
-        }
-        let (key, earlier, what) = match matches.insert((host, &route.path_prefix), i) {
-            Some(earlier) => ("path_prefix", Some(earlier), "takes the same requests"),
-            None => ("name", names.get(route.name.as_str()).copied(), "has the same name"),
-        };
-        names.insert(&route.name, i);
-        let Some(earlier) = earlier else { continue };
-        let message = format!("routes[{earlier}] {what}");
-        let other = checker.notes.place(&format!("routes[{earlier}].{key}"));
-        let finding = Finding::new(format!("{path}.{key}"), message);
-        checker.scope(path).refuse_with(key, finding.beside("the earlier route", other));
-    }
 }
 
 /// Numbers the routes of each upstream, bounds what one of several may take, and warns of an

@@ -204,6 +204,76 @@ routes:
 ",
     ),
     (
+        "routes that no request could reach",
+        "version: 1
+upstreams: {a: {endpoints: ['http://h:1']}}
+routes:
+  - {path_prefix: /x, upstream: a, methods: [GET, PUT]}
+  - {path_prefix: /x, upstream: a, methods: [POST]}
+  - {path_prefix: /x, upstream: a, methods: [POST, PUT]}
+  - {path: /y, upstream: a, headers: [{name: X-A, prefix: b}]}
+  - {path: /y, upstream: a, name: other, headers: [{name: x-a, exact: bc}]}
+  - {path_prefix: /y, upstream: a, name: prefix, headers: [{name: x-a, exact: bc}]}
+",
+    ),
+    (
+        "conditions that are none",
+        "version: 1
+upstreams: {a: {endpoints: ['http://h:1']}}
+routes:
+  - upstream: a
+    path: /a
+    path_prefix: /b
+    methods: [get, GET, GET, CONNECT, 'A B']
+    headers:
+      - {name: Host, exact: a}
+      - {name: x-tenant, present: true}
+      - {name: Transfer-Encoding, present: false}
+      - {name: X-A, exact: '', present: true}
+      - {name: X-B, exact: a, prefix: b}
+      - {name: X-C, present: yes}
+      - {name: X-C, present: true}
+      - {present: true}
+",
+    ),
+    (
+        "paths that cannot become what is wanted",
+        "version: 1
+upstreams: {a: {endpoints: ['http://h:1'], host_header: 'http://x'}}
+routes:
+  - {upstream: a, strip_prefix: true}
+  - {upstream: a, path: /a, strip_prefix: true}
+  - {upstream: a, path_prefix: /b, strip_prefix: true, prefix_rewrite: /c}
+  - {upstream: a, path_prefix: /d, prefix_rewrite: '/../c'}
+  - {upstream: a, path_prefix: /e, prefix_rewrite: c}
+",
+    ),
+    (
+        "fields that are not the file's to edit",
+        "version: 1
+upstreams: {a: {endpoints: ['http://h:1']}}
+headers: {tenant: X-Customer}
+routes:
+  - upstream: a
+    request_headers:
+      set:
+        Host: b
+        Content-Length: 1
+        X-Customer: c
+        X-Forwarded-For: d
+        Seawall-Retry: no
+        Idempotency-Key: e
+        not a name: f
+        X-A: \"two\\nlines\"
+        X-B: fine
+        x-b: again
+      remove: [Connection, x-b, X-C, x-c, Via]
+    response_headers:
+      set: {Retry-After: 1, Seawall-Attempts: 2}
+      remove: [X-Request-Id, Host]
+",
+    ),
+    (
         "a fallback for what is none",
         "version: 1
 upstreams: {a: {endpoints: ['http://h:1']}}
@@ -449,6 +519,13 @@ routes:
     retry_owner: caller
     retry_after: verbatim
     max_body: 1KiB
+    prefix_rewrite: /
+    request_headers: {{set: {{X-A: secret}}, remove: [X-B]}}
+    response_headers: {{remove: [Server]}}
+  - path: /a/b/
+    upstream: upstream
+    methods: [PURGE, GET]
+    headers: [{{name: X-A, exact: b}}, {{name: X-C, present: false}}]
 "
     ));
     insta::assert_debug_snapshot!((
@@ -483,6 +560,45 @@ routes:
     assert_eq!(order, [("h/x", 0), ("h/", 0), ("/long/prefix", 0), ("/long", 1), ("/", 1)]);
     let lanes: Vec<_> = config.upstreams.iter().map(|it| it.bulkhead.lane_limit).collect();
     assert_eq!(lanes, [Some(5), None, Some(9)]);
+}
+
+#[test]
+fn routes_for_one_path_are_ordered_by_their_conditions_and_then_as_written() {
+    let config = accepted(
+        "version: 1
+upstreams: {a: {endpoints: [http://h:1]}}
+routes:
+  - {upstream: a, path_prefix: /x, name: none}
+  - {upstream: a, path_prefix: /x, methods: [GET], name: get}
+  - {upstream: a, path_prefix: /x, headers: [{name: X-A, present: true}], name: field}
+  - upstream: a
+    path_prefix: /x
+    methods: [GET]
+    headers: [{name: X-A, exact: b}, {name: X-B, exact: b}]
+    name: three
+  - {upstream: a, path: /x, name: whole}
+  - {upstream: a, path: /xy, name: longer}
+",
+    );
+    let order: Vec<_> = config.routes.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(order, ["longer", "whole", "three", "get", "field", "none"]);
+}
+
+#[test]
+fn what_is_set_in_a_field_is_shown_neither_by_debug_nor_by_an_error() {
+    let text = |value: &str| {
+        format!(
+            "{MINIMAL}routes: [{{upstream: upstream, request_headers: {{set: {{X-A: {value}}}}}}}]"
+        )
+    };
+    let config = accepted(&text("sesame"));
+    assert_eq!(config.routes[0].request_headers.set[0].1, "sesame");
+    assert!(!format!("{config:?}").contains("sesame"));
+    let lookup = |name: &str| (name == "SECRET").then(|| "sesame\n".to_owned());
+    let text = text("'${SECRET}'").into_bytes();
+    let errors = parse(text, "f".into(), &Overrides::default(), &lookup).unwrap_err();
+    assert_eq!(errors.fields().collect::<Vec<_>>(), ["routes[0].request_headers.set.X-A"]);
+    assert!(!errors.to_string().contains("sesame"), "{errors}");
 }
 
 #[test]

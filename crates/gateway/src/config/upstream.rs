@@ -9,6 +9,7 @@ use seawall_policy::{
 };
 
 use super::address::parse_endpoint;
+use super::host_header::host_header;
 use super::model::{EndpointAddress, OnAbandon, Protocol, Upstream, UpstreamTimeouts};
 use super::raw::{
     Named, RawBackoff, RawBreaker, RawBudget, RawBulkhead, RawRetry, RawTimeouts, RawUpstream,
@@ -66,6 +67,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         endpoints,
         protocol,
         max_connections: connections as usize,
+        host_header: host_header(&mut scope, &raw.host_header),
         timeouts,
         retry,
         budget,

@@ -1,14 +1,56 @@
+use http::HeaderName;
+use http::uri::PathAndQuery;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::{HeaderCondition, HeaderTest};
+
+/// Host, path and conditions of a route; a path that ends with `$` is a whole one.
+type Given<'a> = (Option<&'a str>, &'a str, Conditions);
+
+fn table_of(routes: &[Given<'_>]) -> RouteTable {
+    let paths: Vec<_> = routes
+        .iter()
+        .map(|(_, path, _)| match path.strip_suffix('$') {
+            Some(path) => PathMatch::Exact(path.to_owned()),
+            None => PathMatch::Prefix((*path).to_owned()),
+        })
+        .collect();
+    let keys = routes.iter().zip(&paths);
+    RouteTable::new(keys.map(|((host, _, conditions), path)| Key {
+        host: *host,
+        path,
+        conditions,
+        rewrites: false,
+    }))
+}
 
 fn table(routes: &[(Option<&str>, &str)]) -> RouteTable {
-    RouteTable::new(routes.iter().enumerate().map(|(index, &(host, path))| (host, path, index)))
+    let any = Conditions::default;
+    table_of(&routes.iter().map(|&(host, path)| (host, path, any())).collect::<Vec<_>>())
+}
+
+fn find(table: &RouteTable, host: &str, path: &str) -> Result<Option<usize>, BadPath> {
+    let found = table.find(host, path, &Method::GET, &HeaderMap::new())?;
+    Ok(match found {
+        Found::Route(index) => Some(index),
+        Found::OtherMethods | Found::Nothing => None,
+    })
 }
 
 #[track_caller]
 fn check(table: &RouteTable, host: &str, path: &str, expected: Option<usize>) {
-    assert_eq!(table.find(host, path), Ok(expected), "{host} {path}");
+    assert_eq!(find(table, host, path), Ok(expected), "{host} {path}");
+}
+
+fn methods(methods: &[Method]) -> Conditions {
+    Conditions { methods: methods.to_vec(), headers: Vec::new() }
+}
+
+fn version(value: &str) -> Conditions {
+    let name = HeaderName::from_static("x-version");
+    let test = HeaderTest::Exact(value.to_owned());
+    Conditions { headers: vec![HeaderCondition { name, test }], ..Conditions::default() }
 }
 
 #[test]
@@ -71,7 +113,7 @@ fn hosts_match_without_case_port_and_final_dot() {
 #[test]
 fn many_hosts_are_all_found() {
     let hosts: Vec<String> = (0..100).rev().map(|n| format!("host{n}.example")).collect();
-    let table = RouteTable::new(hosts.iter().enumerate().map(|(at, host)| (Some(host), "/", at)));
+    let table = table(&hosts.iter().map(|host| (Some(host.as_str()), "/")).collect::<Vec<_>>());
     for (at, host) in hosts.iter().enumerate() {
         check(&table, host, "/x", Some(at));
     }
@@ -125,10 +167,10 @@ const PLAIN: [&str; 14] = [
 fn a_path_with_two_readings_is_refused_where_a_route_depends_on_the_path() {
     let table = table(&[(None, "/"), (None, "/orders")]);
     for path in AMBIGUOUS {
-        assert_eq!(table.find("h", path), Err(BadPath), "{path}");
+        assert_eq!(find(&table, "h", path), Err(BadPath), "{path}");
     }
     for path in PLAIN {
-        assert!(table.find("h", path).is_ok(), "{path}");
+        assert!(find(&table, "h", path).is_ok(), "{path}");
     }
 }
 
@@ -139,7 +181,7 @@ fn a_path_passes_untouched_where_no_route_depends_on_it() {
         check(&table, "other.example", path, Some(0));
         check(&table, "b.example", path, Some(2));
     }
-    assert_eq!(table.find("a.example", "/x/../orders"), Err(BadPath));
+    assert_eq!(find(&table, "a.example", "/x/../orders"), Err(BadPath));
 }
 
 #[test]
@@ -161,6 +203,85 @@ fn a_prefix_matches_however_it_escapes_what_needs_no_escape() {
     check(&table, "h", "/a%20b", Some(2));
 }
 
+#[test]
+fn a_whole_path_goes_before_a_prefix_and_takes_nothing_below_it() {
+    let table = table(&[(None, "/a"), (None, "/a$"), (None, "/a/b/$"), (None, "/$"), (None, "/")]);
+    check(&table, "h", "/a", Some(1));
+    check(&table, "h", "/%61", Some(1));
+    check(&table, "h", "/a/", Some(0));
+    check(&table, "h", "/a/b", Some(0));
+    check(&table, "h", "/a/b/", Some(2));
+    check(&table, "h", "/a/b/c", Some(0));
+    check(&table, "h", "/", Some(3));
+    check(&table, "h", "/x", Some(4));
+    check(&table, "h", "*", Some(4));
+}
+
+#[test]
+fn what_a_condition_refuses_falls_through_to_the_next_route() {
+    let routes: [Given<'_>; 5] = [
+        (Some("a"), "/x", methods(&[Method::POST])),
+        (Some("a"), "/", version("2")),
+        (None, "/x/y", version("1")),
+        (None, "/x", methods(&[Method::GET, Method::HEAD])),
+        (None, "/", version("3")),
+    ];
+    let table = table_of(&routes);
+    let find = |host, path, method: &Method, value: &'static str| {
+        let mut fields = HeaderMap::new();
+        if !value.is_empty() {
+            fields.insert("x-version", http::HeaderValue::from_static(value));
+        }
+        table.find(host, path, method, &fields)
+    };
+    let (get, post, put) = (&Method::GET, &Method::POST, &Method::PUT);
+    assert_eq!(find("a", "/x", post, ""), Ok(Found::Route(0)));
+    assert_eq!(find("a", "/x", get, "2"), Ok(Found::Route(1)));
+    assert_eq!(find("a", "/x/y", get, "1"), Ok(Found::Route(2)));
+    assert_eq!(find("a", "/x/y", get, ""), Ok(Found::Route(3)));
+    assert_eq!(find("b", "/z", put, "3"), Ok(Found::Route(4)));
+    assert_eq!(find("b", "/z", put, ""), Ok(Found::Nothing), "no method would help");
+    assert_eq!(find("a", "/x", put, ""), Ok(Found::OtherMethods));
+    assert_eq!(find("b", "/x/y", put, "1"), Ok(Found::Route(2)));
+    let allowed = table.methods("a", "/x", &HeaderMap::new());
+    assert_eq!(allowed, [&Method::POST, &Method::GET, &Method::HEAD]);
+}
+
+#[test]
+fn a_path_that_is_rewritten_is_read_in_one_way_only() {
+    let path = PathMatch::Prefix("/".to_owned());
+    let conditions = Conditions::default();
+    let key = Key { host: None, path: &path, conditions: &conditions, rewrites: true };
+    let table = RouteTable::new([key].into_iter());
+    for path in AMBIGUOUS {
+        assert_eq!(find(&table, "h", path), Err(BadPath), "{path}");
+    }
+}
+
+#[test]
+fn the_matched_path_is_replaced_and_the_query_stays_byte_for_byte() {
+    let prefix = |path: &str| PathMatch::Prefix(path.to_owned());
+    let exact = |path: &str| PathMatch::Exact(path.to_owned());
+    for (matched, to, target, expected) in [
+        (prefix("/api"), "", "/api/orders/1?a=%2F&b", "/orders/1?a=%2F&b"),
+        (prefix("/api"), "", "/api", "/"),
+        (prefix("/api"), "", "/api/", "/"),
+        (prefix("/api"), "", "/api?x", "/?x"),
+        (prefix("/api"), "", "/api/x?", "/x?"),
+        (prefix("/api"), "", "/%61p%69/%6f", "/%6f"),
+        (prefix("/api"), "/v2", "/api/x", "/v2/x"),
+        (prefix("/api"), "/v2", "/api?x=/api", "/v2?x=/api"),
+        (prefix("/"), "/v2", "/x", "/v2/x"),
+        (prefix("/"), "/v2", "/", "/v2/"),
+        (prefix("/"), "/v2", "*", "*"),
+        (exact("/a/"), "/b", "/a/?q", "/b?q"),
+        (exact("/a"), "", "/a", "/"),
+    ] {
+        let target = PathAndQuery::from_static(target);
+        assert_eq!(rewritten(&target, &matched, to), expected, "{target}");
+    }
+}
+
 proptest! {
     #[test]
     fn the_table_agrees_with_a_naive_search(
@@ -169,12 +290,9 @@ proptest! {
         host in "[abc]",
         path in "(/[ab]{1,2}){1,4}",
     ) {
-        let table = RouteTable::new(
-            routes
-                .iter()
-                .enumerate()
-                .map(|(at, (host, path))| (host.as_deref(), path.as_str(), at)),
-        );
+        let given: Vec<_> =
+            routes.iter().map(|(host, path)| (host.as_deref(), path.as_str())).collect();
+        let table = table(&given);
         let naive = routes
             .iter()
             .enumerate()
@@ -187,11 +305,11 @@ proptest! {
                 (known.is_none(), std::cmp::Reverse(length), *at)
             })
             .map(|(at, _)| at);
-        prop_assert_eq!(table.find(&host, &path), Ok(naive));
+        prop_assert_eq!(find(&table, &host, &path), Ok(naive));
     }
 
     #[test]
     fn any_text_gets_an_answer(host in ".{0,20}", path in ".{0,40}") {
-        let _ = table(&[(Some("a"), "/x"), (None, "/y")]).find(&host, &path);
+        let _ = find(&table(&[(Some("a"), "/x"), (None, "/y")]), &host, &path);
     }
 }

@@ -14,6 +14,7 @@ mod malformed;
 mod observed;
 mod readings;
 mod retries;
+mod routing;
 mod signals;
 mod soak;
 mod streaming;

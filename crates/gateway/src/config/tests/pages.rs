@@ -151,10 +151,13 @@ impl<'de> VariantAccess<'de> for Shape<'_> {
 
 /// The example with its commented options switched on.
 fn everything() -> String {
+    let is_option = |text: &str| {
+        text.strip_prefix("- ").unwrap_or(text).starts_with(|c: char| c.is_ascii_lowercase())
+    };
     let switched_on = |line: &str| {
         let bare = line.trim_start();
         match bare.strip_prefix('#') {
-            Some(option) if option.starts_with(|c: char| c.is_ascii_lowercase()) => {
+            Some(option) if is_option(option) => {
                 format!("{}{option}\n", &line[..line.len() - bare.len()])
             }
             _ => format!("{line}\n"),
@@ -168,7 +171,8 @@ fn values(node: &Node, path: &str, found: &mut BTreeMap<String, String>) {
     match &node.kind {
         Kind::Empty => {}
         Kind::Scalar(text) => {
-            found.insert(path.to_owned(), text.clone());
+            // Of several items the first is the one with the defaults.
+            found.entry(path.to_owned()).or_insert_with(|| text.clone());
         }
         Kind::List(items) => {
             found.insert(path.to_owned(), String::new());
