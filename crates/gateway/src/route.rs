@@ -1,10 +1,10 @@
 //! Decides which route a request takes, from its host, path, method and fields.
 //!
 //! An exact host goes before any host, a longer path before a shorter one, a whole path before a
-//! prefix of its length; a prefix matches whole segments: `/orders` takes `/orders` and `/orders/1`,
-//! not `/ordersX`. Of routes for one path those with more conditions go first. If none of the
-//! host's own set takes the request, the routes of any host are asked; if all that refuses it is
-//! its method, that is what is answered.
+//! prefix of its length; a prefix matches whole segments: `/orders` takes `/orders` and
+//! `/orders/1`, not `/ordersX`. Of routes for one path those with more conditions go first. If
+//! none of the host's own set takes the request, the routes of any host are asked; if all that
+//! refuses it is its method, that is what is answered.
 //!
 //! Where a set has a route for a path other than `/`, the decision is only worth something if the
 //! upstream reads the path the way we do. A path that two readers may understand differently is
