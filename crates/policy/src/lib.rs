@@ -48,7 +48,7 @@ mod stack;
 mod time;
 
 pub use backoff::{Backoff, BackoffOptions, Jitter};
-pub use balance::choose;
+pub use balance::{Balance, LoadEstimate, SlowStartOptions, SlowStartParams, choose};
 pub use breaker::{
     Breaker, BreakerMode, BreakerOpen, BreakerOptions, BreakerParams, BreakerPermit, BreakerState,
     Transition, Trigger, WindowCounts,
@@ -66,8 +66,8 @@ pub use retry_after::{
 };
 pub use rng::{Rng, SplitMix64};
 pub use stack::{
-    Admitted, Attempt, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,
+    Admitted, Attempt, Avoid, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,
     LaneView, LoggedTransition, Operation, Permit, Rejection, Reshaped, StackConfig, StackParams,
-    Step, worst_case_attempts, worst_case_time,
+    Standing, Step, worst_case_attempts, worst_case_time,
 };
 pub use time::{Timestamp, WallTime};

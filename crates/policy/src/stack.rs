@@ -30,6 +30,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::balance::{Balance, SlowStartOptions, SlowStartParams};
 use crate::breaker::{BreakerMode, BreakerOptions, BreakerParams};
 use crate::budget::{BudgetOptions, BudgetParams};
 use crate::bulkhead::{BulkheadOptions, BulkheadParams};
@@ -37,8 +38,8 @@ use crate::error::ConfigError;
 use crate::retry::{RetryOptions, RetryParams};
 
 pub use dependency::{
-    Admitted, Counters, Dependency, EndpointView, HeldCall, LaneView, LoggedTransition, Permit,
-    Rejection, Reshaped,
+    Admitted, Avoid, Counters, Dependency, EndpointView, HeldCall, LaneView, LoggedTransition,
+    Permit, Rejection, Reshaped, Standing,
 };
 pub use operation::{Attempt, Call, Done, Event, Operation, Step};
 pub use worst_case::{Hop, worst_case_attempts, worst_case_time};
@@ -63,6 +64,10 @@ pub struct StackConfig {
     pub checkout: Option<Duration>,
     /// Time to make a connection.
     pub connect: Option<Duration>,
+    /// By what endpoints are compared.
+    pub balance: Balance,
+    /// A growing share for an endpoint that has come back.
+    pub slow_start: Option<SlowStartOptions>,
 }
 
 impl StackConfig {
@@ -133,6 +138,8 @@ pub struct StackParams {
     no_bulkhead: BulkheadParams,
     checkout: Option<Duration>,
     connect: Option<Duration>,
+    pub(crate) balance: Balance,
+    pub(crate) slow_start: Option<SlowStartParams>,
     warnings: Vec<String>,
 }
 
@@ -164,6 +171,8 @@ impl StackParams {
             no_bulkhead: BulkheadParams::new(BulkheadOptions::with_limit(NO_LIMIT))?,
             checkout: config.checkout,
             connect: config.connect,
+            balance: config.balance,
+            slow_start: checked("slow_start", config.slow_start, SlowStartParams::new)?,
             warnings: Vec::new(),
         };
         params.warnings = params.advice();

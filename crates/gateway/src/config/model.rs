@@ -155,6 +155,7 @@ impl Upstream {
             bulkhead: Some(self.bulkhead),
             checkout: Some(self.timeouts.checkout),
             connect: Some(self.timeouts.connect),
+            ..StackConfig::default()
         }
     }
 }

@@ -21,6 +21,7 @@ mod admission;
 mod feedback;
 mod money;
 mod reshape;
+mod standing;
 mod terms;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -40,10 +41,12 @@ use crate::time::Timestamp;
 pub(super) use admission::Fitting;
 pub(super) use money::Payment;
 pub use reshape::Reshaped;
+pub use standing::{Avoid, Standing};
 pub use terms::{
     Admitted, Counters, EndpointView, HeldCall, LaneView, LoggedTransition, Permit, Rejection,
 };
 
+use standing::Endpoint;
 use terms::{Slot, SlotKind};
 
 /// All policies of one dependency. See the module.
@@ -68,22 +71,6 @@ pub struct Dependency {
     counters: Counters,
     /// The latest breaker transitions not yet collected, oldest dropped at [`MOST_TRANSITIONS`].
     transitions: VecDeque<LoggedTransition>,
-}
-
-#[derive(Debug)]
-struct Endpoint {
-    in_flight: u32,
-    /// One a lane.
-    breakers: Vec<Breaker>,
-    /// Since when it is offered to no call.
-    retired: Option<Timestamp>,
-}
-
-impl Endpoint {
-    fn new(lanes: usize) -> Self {
-        let breakers = (0..lanes).map(|_| Breaker::new()).collect();
-        Self { in_flight: 0, breakers, retired: None }
-    }
 }
 
 #[derive(Debug)]
@@ -124,14 +111,14 @@ impl Dependency {
     }
 
     /// Asks for the right to make one attempt in `lane`, waiting for a slot at the latest until
-    /// `until`. Endpoints for which `avoid` says yes are taken only if no other admits.
+    /// `until`. Which endpoint it goes to: see [`Standing`] and [`Avoid`].
     pub fn admit(
         &mut self,
         now: Timestamp,
         params: &StackParams,
         lane: usize,
         until: Timestamp,
-        avoid: impl Fn(usize) -> bool,
+        avoid: impl Avoid,
         rng: &mut impl Rng,
     ) -> Admitted {
         if let Err(rejection) = self.check_breakers(now, params, lane) {
@@ -157,7 +144,7 @@ impl Dependency {
         params: &StackParams,
         lane: usize,
         ticket: Ticket,
-        avoid: impl Fn(usize) -> bool,
+        avoid: impl Avoid,
         rng: &mut impl Rng,
     ) -> Admitted {
         match self.bulkhead.claim(now, ticket) {
@@ -296,6 +283,7 @@ impl Dependency {
         let breaker = endpoint.breakers.get(lane)?;
         Some(EndpointView {
             in_flight: endpoint.in_flight,
+            standing: endpoint.standing(),
             breaker: breaker.state(),
             open_until: breaker.next_deadline(&params.breaker),
             counts: breaker.counts(now, &params.breaker),

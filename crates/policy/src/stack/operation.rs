@@ -39,7 +39,7 @@ use crate::time::Timestamp;
 
 pub use terms::{Attempt, Call, Done, Event, Step};
 
-use tried::Tried;
+use tried::{Others, Tried};
 
 /// One whole call. See the module.
 #[derive(Debug)]
@@ -193,8 +193,7 @@ impl Operation {
         }
         self.attempt_begun = now;
         let (until, _) = self.attempt_deadline(params);
-        let tried = self.tried;
-        let avoid = |endpoint| tried.contains(endpoint);
+        let avoid = Others { tried: self.tried, at_any_price: self.redispatching };
         let admitted = dependency.admit(now, params, lane, until, avoid, rng);
         self.admitted(now, dependency, params, admitted, fitting)
     }
@@ -208,8 +207,7 @@ impl Operation {
         ticket: Ticket,
         rng: &mut impl Rng,
     ) -> Step {
-        let tried = self.tried;
-        let avoid = |endpoint| tried.contains(endpoint);
+        let avoid = Others { tried: self.tried, at_any_price: self.redispatching };
         let mut admitted = dependency.claim(now, params, self.call.lane, ticket, avoid, rng);
         let mut fitting = Fitting::Fits;
         if let Admitted::Permit(permit) = admitted {

@@ -2,6 +2,7 @@
 
 mod breakers;
 mod calls;
+mod endpoints;
 mod hops;
 mod keeping;
 mod load;

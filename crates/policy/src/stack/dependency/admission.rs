@@ -3,8 +3,7 @@
 use core::time::Duration;
 
 use super::terms::{Admitted, Permit, Rejection, Slot, SlotKind};
-use super::{Dependency, Endpoint, FULL_RETRY_AFTER};
-use crate::balance;
+use super::{Avoid, Dependency, Endpoint, FULL_RETRY_AFTER};
 use crate::breaker::BreakerState;
 use crate::estimate::Fit;
 use crate::outcome::Cause;
@@ -56,7 +55,13 @@ impl Dependency {
         self.counters.scouts += u64::from(self.scout.try_take(now));
     }
 
-    fn admits(&self, at: Timestamp, params: &StackParams, endpoint: usize, lane: usize) -> bool {
+    pub(super) fn admits(
+        &self,
+        at: Timestamp,
+        params: &StackParams,
+        endpoint: usize,
+        lane: usize,
+    ) -> bool {
         let endpoint = &self.endpoints[endpoint];
         endpoint.retired.is_none() && endpoint.breakers[lane].would_admit(at, &params.breaker)
     }
@@ -96,16 +101,10 @@ impl Dependency {
         params: &StackParams,
         lane: usize,
         kind: SlotKind,
-        avoid: impl Fn(usize) -> bool,
+        avoid: impl Avoid,
         rng: &mut impl Rng,
     ) -> Admitted {
-        let pick = |usable: &dyn Fn(usize) -> bool, rng: &mut _| {
-            let in_flight = |index: usize| self.endpoints[index].in_flight;
-            balance::choose(usable, self.endpoints.len(), in_flight, rng)
-        };
-        let admits = |index| self.admits(now, params, index, lane);
-        let chosen = pick(&|index| !avoid(index) && admits(index), rng)
-            .or_else(|| pick(&|index| admits(index), rng));
+        let chosen = self.choose(now, params, lane, &avoid, rng);
         let Some(endpoint) = chosen else { return self.refuse_slot(now, params, lane, kind) };
         self.roll_breaker(now, params, endpoint, lane);
         let Ok(breaker) = self.breaker(endpoint, lane).try_acquire(now, &params.breaker) else {

@@ -2,6 +2,7 @@
 
 use super::terms::{HeldCall, Permit, Slot, SlotKind};
 use super::{Dependency, MOST_HELD, P99};
+use crate::balance::Balance;
 use crate::breaker::BreakerPermit;
 use crate::outcome::{Cause, Outcome, Signal};
 use crate::rng::Rng;
@@ -48,6 +49,9 @@ impl Dependency {
             self.on_slow(now, params, permit, rng);
         }
         self.record_time(now, permit, outcome);
+        if params.balance == Balance::PeakEwma {
+            self.record_load(now, permit, outcome);
+        }
         if outcome.deposits() {
             self.deposit(now, params);
         }
@@ -126,6 +130,20 @@ impl Dependency {
                 times.record_at_least(now, elapsed);
             }
             _ => {}
+        }
+    }
+
+    /// What the attempt says of the cost of its endpoint. A 429 asks for less, as a failure does.
+    fn record_load(&mut self, now: Timestamp, permit: &Permit, outcome: &Outcome) {
+        let elapsed = now.since(permit.granted);
+        let load = &mut self.endpoints[permit.slot.endpoint].load;
+        match (outcome.breaker_signal(), outcome.cause()) {
+            (Signal::Failure, _) | (_, Cause::Status(429)) => load.on_failure(now, elapsed),
+            (Signal::Success, _) => load.on_answer(now, elapsed),
+            (Signal::Ignore, Cause::DeadlineCut | Cause::CallerLeft) if permit.is_sent() => {
+                load.on_at_least(now, elapsed);
+            }
+            (Signal::Ignore, _) => {}
         }
     }
 

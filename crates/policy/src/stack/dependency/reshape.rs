@@ -46,30 +46,34 @@ impl Dependency {
     ) -> Reshaped {
         let lanes = self.reshape_lanes(now, lanes);
         let count = self.lanes.len();
-        let mut state: Vec<_> = self.endpoints.iter().map(Endpoint::standing).collect();
+        let mut state: Vec<_> = self.endpoints.iter().map(Endpoint::occupation).collect();
         let endpoints = assign(now, &mut state, endpoints, is_free);
-        for (endpoint, standing) in self.endpoints.iter_mut().zip(&state) {
-            endpoint.retired = standing.retired;
+        for (endpoint, place) in self.endpoints.iter_mut().zip(&state) {
+            if endpoint.retired.is_some() && place.retired.is_none() {
+                endpoint.start_slowly(now);
+            }
+            endpoint.retired = place.retired;
         }
-        for place in &endpoints {
+        for place in endpoints.iter().filter(|place| place.is_new) {
+            let mut new = Endpoint::new(count);
+            new.start_slowly(now);
             match self.endpoints.get_mut(place.index) {
-                Some(endpoint) if place.is_new => *endpoint = Endpoint::new(count),
-                Some(_) => {}
-                None => self.endpoints.push(Endpoint::new(count)),
+                Some(endpoint) => *endpoint = new,
+                None => self.endpoints.push(new),
             }
         }
         Reshaped { endpoints: endpoints.iter().map(|place| place.index).collect(), lanes }
     }
 
     fn reshape_lanes(&mut self, now: Timestamp, wanted: &[Option<usize>]) -> Vec<usize> {
-        let standing = |(index, lane): (usize, &Lane)| Standing {
+        let place = |(index, lane): (usize, &Lane)| Occupation {
             retired: lane.retired,
             is_used: lane.permits > 0 || self.bulkhead.uses(index),
         };
-        let mut state: Vec<_> = self.lanes.iter().enumerate().map(standing).collect();
+        let mut state: Vec<_> = self.lanes.iter().enumerate().map(place).collect();
         let places = assign(now, &mut state, wanted, |_| true);
-        for (lane, standing) in self.lanes.iter_mut().zip(&state) {
-            lane.retired = standing.retired;
+        for (lane, place) in self.lanes.iter_mut().zip(&state) {
+            lane.retired = place.retired;
         }
         for place in places.iter().filter(|place| place.is_new) {
             match self.lanes.get_mut(place.index) {
@@ -106,14 +110,14 @@ impl Dependency {
 }
 
 impl Endpoint {
-    fn standing(&self) -> Standing {
-        Standing { retired: self.retired, is_used: self.in_flight > 0 }
+    fn occupation(&self) -> Occupation {
+        Occupation { retired: self.retired, is_used: self.in_flight > 0 }
     }
 }
 
 /// What is to be known of an endpoint or a lane to decide about its place.
 #[derive(Clone, Copy)]
-struct Standing {
+struct Occupation {
     retired: Option<Timestamp>,
     is_used: bool,
 }
@@ -128,19 +132,19 @@ struct Place {
 /// Gives each that is wanted its place, in `state` or behind it, and retires the others.
 fn assign(
     now: Timestamp,
-    state: &mut [Standing],
+    state: &mut [Occupation],
     wanted: &[Option<usize>],
     is_free: impl Fn(usize) -> bool,
 ) -> Vec<Place> {
     let mut kept: BTreeSet<usize> = wanted.iter().flatten().copied().collect();
-    for (index, standing) in state.iter_mut().enumerate() {
-        standing.retired = match standing.retired {
+    for (index, place) in state.iter_mut().enumerate() {
+        place.retired = match place.retired {
             _ if kept.contains(&index) => None,
             Some(since) => Some(since),
             None => Some(now),
         };
     }
-    let retired = state.iter().filter(|standing| standing.retired.is_some()).count();
+    let retired = state.iter().filter(|place| place.retired.is_some()).count();
     let rest = if retired > MOST_RETIRED { Duration::ZERO } else { REST };
     let is_rested = |since: Timestamp| now.since(since) >= rest && since < now;
     let mut places = Vec::with_capacity(wanted.len());
@@ -153,13 +157,13 @@ fn assign(
             continue;
         }
         let is_reusable = |index: &usize| {
-            let standing = &state[*index];
-            standing.retired.is_some_and(is_rested) && !standing.is_used && is_free(*index)
+            let place = &state[*index];
+            place.retired.is_some_and(is_rested) && !place.is_used && is_free(*index)
         };
         let index = (from..state.len()).find(is_reusable).unwrap_or(next);
         match state.get_mut(index) {
-            Some(standing) => {
-                standing.retired = None;
+            Some(place) => {
+                place.retired = None;
                 from = index + 1;
             }
             None => next += 1,

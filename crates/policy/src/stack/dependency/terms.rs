@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::standing::Standing;
 use crate::breaker::{BreakerPermit, BreakerState, Transition, WindowCounts};
 use crate::bulkhead::Ticket;
 use crate::outcome::Cause;
@@ -205,6 +206,8 @@ pub struct LoggedTransition {
 pub struct EndpointView {
     /// Attempts in flight.
     pub in_flight: u32,
+    /// How it stands beside the others, for every lane.
+    pub standing: Standing,
     /// The breaker for the lane asked for.
     pub breaker: BreakerState,
     /// When it lets probes through, if open.

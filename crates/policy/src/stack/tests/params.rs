@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use super::retrying;
 use super::sim::millis;
+use crate::balance::Balance;
 use crate::breaker::BreakerOptions;
 use crate::budget::BudgetOptions;
 use crate::bulkhead::BulkheadOptions;
@@ -20,6 +21,8 @@ const NONE: StackConfig = StackConfig {
     bulkhead: None,
     checkout: None,
     connect: None,
+    balance: Balance::LeastRequest,
+    slow_start: None,
 };
 
 fn slow(slow: u64) -> Option<BreakerOptions> {
