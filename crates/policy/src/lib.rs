@@ -40,6 +40,7 @@ mod deadline;
 mod error;
 mod estimate;
 mod outcome;
+mod outlier;
 mod ratio;
 mod retry;
 mod retry_after;
@@ -59,6 +60,10 @@ pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
+pub use outlier::{
+    Conduct, EjectionReason, Judged, OutlierOptions, OutlierParams, OutlierPermit, Outliers,
+    Verdict,
+};
 pub use ratio::Ratio;
 pub use retry::{Decision, Facts, RetryOptions, RetryParams, StopReason, decide};
 pub use retry_after::{
@@ -67,7 +72,7 @@ pub use retry_after::{
 pub use rng::{Rng, SplitMix64};
 pub use stack::{
     Admitted, Attempt, Avoid, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,
-    LaneView, LoggedTransition, Operation, Permit, Rejection, Reshaped, StackConfig, StackParams,
-    Standing, Step, worst_case_attempts, worst_case_time,
+    LaneView, LoggedTransition, LoggedVerdict, Operation, Permit, Rejection, Reshaped, StackConfig,
+    StackParams, Standing, Step, worst_case_attempts, worst_case_time,
 };
 pub use time::{Timestamp, WallTime};

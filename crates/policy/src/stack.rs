@@ -35,11 +35,12 @@ use crate::breaker::{BreakerMode, BreakerOptions, BreakerParams};
 use crate::budget::{BudgetOptions, BudgetParams};
 use crate::bulkhead::{BulkheadOptions, BulkheadParams};
 use crate::error::ConfigError;
+use crate::outlier::{OutlierOptions, OutlierParams};
 use crate::retry::{RetryOptions, RetryParams};
 
 pub use dependency::{
     Admitted, Avoid, Counters, Dependency, EndpointView, HeldCall, LaneView, LoggedTransition,
-    Permit, Rejection, Reshaped, Standing,
+    LoggedVerdict, Permit, Rejection, Reshaped, Standing,
 };
 pub use operation::{Attempt, Call, Done, Event, Operation, Step};
 pub use worst_case::{Hop, worst_case_attempts, worst_case_time};
@@ -66,6 +67,8 @@ pub struct StackConfig {
     pub connect: Option<Duration>,
     /// By what endpoints are compared.
     pub balance: Balance,
+    /// Keeping calls away from endpoints that are worse than the others.
+    pub outlier: Option<OutlierOptions>,
     /// A growing share for an endpoint that has come back.
     pub slow_start: Option<SlowStartOptions>,
 }
@@ -139,6 +142,7 @@ pub struct StackParams {
     checkout: Option<Duration>,
     connect: Option<Duration>,
     pub(crate) balance: Balance,
+    pub(crate) outlier: Option<OutlierParams>,
     pub(crate) slow_start: Option<SlowStartParams>,
     warnings: Vec<String>,
 }
@@ -172,6 +176,7 @@ impl StackParams {
             checkout: config.checkout,
             connect: config.connect,
             balance: config.balance,
+            outlier: checked("outlier", config.outlier, OutlierParams::new)?,
             slow_start: checked("slow_start", config.slow_start, SlowStartParams::new)?,
             warnings: Vec::new(),
         };

@@ -25,9 +25,9 @@
 //! | half-life | 7 s | finagle-peak-ewma (10 s to 1/e) |
 //! | weight of failures | 20 | own choice |
 //!
-//! Known bad cases: with next to nothing in flight an endpoint that was slow takes about a minute to
-//! have its share back. Calls of very different
-//! length on different routes share one estimate; it is the same mix on every endpoint, so the comparison holds, with noise.
+//! Known bad cases: with next to nothing in flight an endpoint that was slow takes about a minute
+//! to have its share back. Calls of very different length on different routes share one estimate;
+//! it is the same mix on every endpoint, so the comparison holds, with noise.
 
 use core::time::Duration;
 

@@ -34,6 +34,7 @@ use crate::budget::Budget;
 use crate::bulkhead::{Admission, Bulkhead, Claim, Ticket};
 use crate::estimate::{ScoutPass, ServiceTimes};
 use crate::outcome::Cause;
+use crate::outlier::Outliers;
 use crate::ratio::Ratio;
 use crate::rng::Rng;
 use crate::time::Timestamp;
@@ -43,7 +44,8 @@ pub(super) use money::Payment;
 pub use reshape::Reshaped;
 pub use standing::{Avoid, Standing};
 pub use terms::{
-    Admitted, Counters, EndpointView, HeldCall, LaneView, LoggedTransition, Permit, Rejection,
+    Admitted, Counters, EndpointView, HeldCall, LaneView, LoggedTransition, LoggedVerdict, Permit,
+    Rejection,
 };
 
 use standing::Endpoint;
@@ -71,11 +73,17 @@ pub struct Dependency {
     counters: Counters,
     /// The latest breaker transitions not yet collected, oldest dropped at [`MOST_TRANSITIONS`].
     transitions: VecDeque<LoggedTransition>,
+    outliers: Outliers,
+    /// The same of ejections and returns.
+    verdicts: VecDeque<LoggedVerdict>,
 }
 
 #[derive(Debug)]
 struct Lane {
     times: ServiceTimes,
+    /// A call this long is slow beside the others of the lane; [`Duration::MAX`] until that is
+    /// known.
+    slow_after: Duration,
     /// Permits that are out, and calls that are held without theirs.
     permits: u32,
     /// Since when no call begins in it.
@@ -84,7 +92,7 @@ struct Lane {
 
 impl Lane {
     fn new() -> Self {
-        Self { times: ServiceTimes::new(), permits: 0, retired: None }
+        Self { times: ServiceTimes::new(), slow_after: Duration::MAX, permits: 0, retired: None }
     }
 }
 
@@ -107,6 +115,8 @@ impl Dependency {
             retries_off_until: Timestamp::ZERO,
             counters: Counters::default(),
             transitions: VecDeque::new(),
+            outliers: Outliers::new(),
+            verdicts: VecDeque::new(),
         }
     }
 
@@ -283,7 +293,8 @@ impl Dependency {
         let breaker = endpoint.breakers.get(lane)?;
         Some(EndpointView {
             in_flight: endpoint.in_flight,
-            standing: endpoint.standing(),
+            standing: endpoint.standing(now, params),
+            ejected_until: endpoint.conduct.ejected_until(now),
             breaker: breaker.state(),
             open_until: breaker.next_deadline(&params.breaker),
             counts: breaker.counts(now, &params.breaker),
@@ -323,6 +334,9 @@ impl Dependency {
         if let Some(breaker) = permit.breaker.take() {
             let Slot { endpoint, lane, .. } = permit.slot;
             self.breaker(endpoint, lane).on_ignore(now, &params.breaker, breaker);
+        }
+        if let Some(outlier) = permit.outlier.take() {
+            self.endpoints[permit.slot.endpoint].conduct.on_ignore(&outlier);
         }
         if !permit.is_sent() && permit.take_paid() {
             self.refund(now, params);

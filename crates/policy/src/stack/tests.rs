@@ -6,6 +6,7 @@ mod endpoints;
 mod hops;
 mod keeping;
 mod load;
+mod outliers;
 mod params;
 mod reload;
 mod reshape;

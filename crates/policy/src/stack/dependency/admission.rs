@@ -112,7 +112,9 @@ impl Dependency {
         };
         self.endpoints[endpoint].in_flight += 1;
         self.lanes[lane].permits += 1;
-        Admitted::Permit(Permit::new(now, params, Slot { endpoint, lane, kind }, breaker))
+        let outlier = self.begin_conduct(now, params, endpoint, lane);
+        let slot = Slot { endpoint, lane, kind };
+        Admitted::Permit(Permit::new(now, params, slot, breaker, outlier))
     }
 
     /// The breakers closed the door while the call waited for its slot.

@@ -4,14 +4,16 @@ use super::terms::{HeldCall, Permit, Slot, SlotKind};
 use super::{Dependency, MOST_HELD, P99};
 use crate::balance::Balance;
 use crate::breaker::BreakerPermit;
-use crate::outcome::{Cause, Outcome, Signal};
+use crate::outcome::{Cause, Class, Outcome, Signal};
+use crate::outlier::OutlierPermit;
 use crate::rng::Rng;
 use crate::stack::StackParams;
 use crate::time::Timestamp;
 
 impl Dependency {
-    /// Records that the attempt is still in flight at its slow threshold. While nothing was sent
-    /// it waits for something of ours, and is asked about again one threshold later.
+    /// Records that the attempt is still in flight at one of its slow thresholds: its breaker's, or
+    /// what is slow beside the other endpoints. While nothing was sent it waits for something of
+    /// ours, and is asked about again one threshold later.
     pub fn on_slow(
         &mut self,
         now: Timestamp,
@@ -20,16 +22,27 @@ impl Dependency {
         rng: &mut impl Rng,
     ) {
         if !permit.is_sent() {
-            permit.slow_at = params.slow.map_or(Timestamp::MAX, |slow| now.after(slow));
+            permit.watch(now, params);
             return;
         }
-        permit.slow_at = Timestamp::MAX;
         let Slot { endpoint, lane, .. } = permit.slot;
-        if let Some(breaker) = &mut permit.breaker {
+        let age = now.since(permit.watched);
+        if let Some(outlier) = &mut permit.outlier
+            && outlier.slow_after().is_some_and(|slow_after| age >= slow_after)
+        {
+            let end = &mut self.endpoints[endpoint];
+            end.conduct.on_slow(now, outlier);
+            end.load.on_at_least(now, age);
+        }
+        let is_slow = params.slow.is_some_and(|slow| age >= slow);
+        let is_new = is_slow && !core::mem::replace(&mut permit.told_breaker, true);
+        if let Some(breaker) = permit.breaker.as_mut().filter(|_| is_new) {
             let breakers = &mut self.endpoints[endpoint].breakers;
             let transition = breakers[lane].on_slow(now, &params.breaker, breaker, rng);
             self.log(now, endpoint, lane, transition);
         }
+        permit.watch(permit.watched, params);
+        self.look(now, params, rng);
     }
 
     /// Records how the attempt ended: for the breakers, the budget and the estimate. Only the
@@ -45,7 +58,7 @@ impl Dependency {
         if core::mem::replace(&mut permit.recorded, true) {
             return;
         }
-        if now >= permit.slow_at {
+        if now >= permit.slow_at() {
             self.on_slow(now, params, permit, rng);
         }
         self.record_time(now, permit, outcome);
@@ -58,6 +71,10 @@ impl Dependency {
         if let Some(breaker) = permit.breaker.take() {
             self.record_health(now, params, permit, breaker, outcome, rng);
         }
+        if let Some(outlier) = permit.outlier.take() {
+            self.record_conduct(now, permit, outlier, outcome);
+        }
+        self.look(now, params, rng);
     }
 
     /// The caller left, or no longer waits, and the attempt runs on with its permit, to be recorded
@@ -144,6 +161,26 @@ impl Dependency {
                 load.on_at_least(now, elapsed);
             }
             (Signal::Ignore, _) => {}
+        }
+    }
+
+    /// What the attempt says of its endpoint beside the others: a failure as the breaker sees it,
+    /// or any 5xx.
+    fn record_conduct(
+        &mut self,
+        now: Timestamp,
+        permit: &Permit,
+        outlier: OutlierPermit,
+        outcome: &Outcome,
+    ) {
+        let conduct = &mut self.endpoints[permit.slot.endpoint].conduct;
+        let elapsed = now.since(permit.granted);
+        let is_server_error = matches!(outcome.cause(), Cause::Status(500..=599))
+            && outcome.class() != Class::Success;
+        match outcome.breaker_signal() {
+            Signal::Ignore => conduct.on_ignore(&outlier),
+            Signal::Failure => conduct.on_end(now, outlier, true, elapsed),
+            Signal::Success => conduct.on_end(now, outlier, is_server_error, elapsed),
         }
     }
 

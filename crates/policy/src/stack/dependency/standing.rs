@@ -3,19 +3,26 @@
 //! | standing | why | gets traffic |
 //! |---|---|---|
 //! | available | nothing speaks against it | its share; after a return, a growing part of it |
+//! | probing | it was ejected, and its time is up | a few probes |
+//! | ejected | it is worse than the others ([`OutlierOptions`]) | only if no other may be used |
 //! | unhealthy | its health checks fail ([`Dependency::set_health`]) | only if no other may be used |
 //!
 //! The breaker has its say before all of this: an endpoint whose breaker rejects gets nothing. Of
-//! the rest, those in the best standing are used, so where all are unhealthy all get traffic:
-//! a check that is wrong about everything does no harm. An attempt avoids the endpoints that its
-//! call has tried, as long as another in the same standing is there; a redispatch goes to a worse
-//! one rather than back ([`Avoid`]).
+//! the rest, those in the best standing are used: an ejected endpoint before an unhealthy one, and
+//! where all are unhealthy all get traffic: a check that is wrong about everything does no harm.
+//! An attempt avoids the endpoints that its call has tried, as long as another in the same
+//! standing is there; a redispatch goes to a worse one rather than back ([`Avoid`]).
+//!
+//! [`OutlierOptions`]: crate::OutlierOptions
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use super::Dependency;
+use super::terms::LoggedVerdict;
+use super::{Dependency, MOST_TRANSITIONS};
 use crate::balance::{self, Balance, LoadEstimate};
 use crate::breaker::Breaker;
+use crate::outlier::{Conduct, EjectionReason, Judged, OutlierPermit, Verdict};
 use crate::ratio::Ratio;
 use crate::rng::Rng;
 use crate::stack::StackParams;
@@ -27,19 +34,25 @@ pub enum Standing {
     /// Nothing speaks against it.
     #[default]
     Available,
+    /// It was ejected, its time is up, and it gets probes.
+    Probing,
+    /// It is worse than the others.
+    Ejected,
     /// Its health checks fail.
     Unhealthy,
 }
 
 impl Standing {
     /// Best first.
-    pub const ALL: [Self; 2] = [Self::Available, Self::Unhealthy];
+    pub const ALL: [Self; 4] = [Self::Available, Self::Probing, Self::Ejected, Self::Unhealthy];
 
     /// The label used in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Available => "available",
+            Self::Probing => "probing",
+            Self::Ejected => "ejected",
             Self::Unhealthy => "unhealthy",
         }
     }
@@ -71,6 +84,7 @@ pub(super) struct Endpoint {
     /// Since when it is offered to no call.
     pub(super) retired: Option<Timestamp>,
     pub(super) load: LoadEstimate,
+    pub(super) conduct: Conduct,
     /// Said by health checks; without them true.
     healthy: bool,
     /// When it came back, or was added to others; [`Timestamp::ZERO`] if it was there before.
@@ -84,6 +98,7 @@ impl Endpoint {
             breakers: (0..lanes).map(|_| Breaker::new()).collect(),
             retired: None,
             load: LoadEstimate::new(),
+            conduct: Conduct::new(),
             healthy: true,
             back_since: Timestamp::ZERO,
         }
@@ -94,8 +109,23 @@ impl Endpoint {
         self.back_since = now;
     }
 
-    pub(super) const fn standing(&self) -> Standing {
-        if self.healthy { Standing::Available } else { Standing::Unhealthy }
+    pub(super) fn standing(&self, now: Timestamp, params: &StackParams) -> Standing {
+        match () {
+            () if !self.healthy => Standing::Unhealthy,
+            () if params.outlier.is_none() => Standing::Available,
+            () if self.conduct.ejected_until(now).is_some() => Standing::Ejected,
+            () if self.conduct.is_probing(now) => Standing::Probing,
+            () => Standing::Available,
+        }
+    }
+
+    /// In which of [`TIERS`] it is: with a probe to give, among the best.
+    fn tier(&self, now: Timestamp, params: &StackParams) -> Standing {
+        match &params.outlier {
+            _ if !self.healthy => Standing::Unhealthy,
+            Some(outlier) if !self.conduct.has_room(now, outlier) => Standing::Ejected,
+            _ => Standing::Available,
+        }
     }
 
     /// The part of its share it gets.
@@ -140,7 +170,7 @@ impl Dependency {
         let mut pick = |worst: Standing, others_only: bool| {
             let share = |index: usize| {
                 let endpoint = &self.endpoints[index];
-                let is_in = endpoint.standing() <= worst
+                let is_in = endpoint.tier(now, params) <= worst
                     && !(others_only && avoid.avoids(index))
                     && self.admits(now, params, index, lane);
                 if is_in { endpoint.share(now, params) } else { Ratio::ZERO }
@@ -148,12 +178,79 @@ impl Dependency {
             let cost = |index: usize| self.endpoints[index].cost(now, params);
             balance::choose(share, self.endpoints.len(), cost, rng)
         };
-        let mut tiers = Standing::ALL.into_iter();
         if avoid.at_any_price() {
-            return tiers
+            return TIERS
+                .into_iter()
                 .find_map(|worst| pick(worst, true))
-                .or_else(|| Standing::ALL.into_iter().find_map(|worst| pick(worst, false)));
+                .or_else(|| TIERS.into_iter().find_map(|worst| pick(worst, false)));
         }
-        tiers.find_map(|worst| pick(worst, true).or_else(|| pick(worst, false)))
+        TIERS.into_iter().find_map(|worst| pick(worst, true).or_else(|| pick(worst, false)))
+    }
+
+    /// Ejections since the start, in the order of [`EjectionReason::ALL`].
+    #[must_use]
+    pub const fn ejections(&self) -> [u64; EjectionReason::ALL.len()] {
+        self.outliers.ejections()
+    }
+
+    /// Ejections and returns since they were last collected, oldest first; at most the latest 256.
+    pub fn pop_verdict(&mut self) -> Option<LoggedVerdict> {
+        self.verdicts.pop_front()
+    }
+
+    /// What an attempt carries for the judgement of its endpoint.
+    pub(super) fn begin_conduct(
+        &mut self,
+        now: Timestamp,
+        params: &StackParams,
+        endpoint: usize,
+        lane: usize,
+    ) -> Option<OutlierPermit> {
+        params.outlier.as_ref()?;
+        let slow_after = self.lanes[lane].slow_after;
+        Some(self.endpoints[endpoint].conduct.begin(now, slow_after))
+    }
+
+    /// Looks for outliers if it is time, and at what is usual in each lane.
+    pub(super) fn look(&mut self, now: Timestamp, params: &StackParams, rng: &mut impl Rng) {
+        let Some(outlier) = &params.outlier else { return };
+        if !self.outliers.is_due(now) {
+            return;
+        }
+        for lane in &mut self.lanes {
+            let usual = lane.times.quantile(now, USUAL);
+            lane.slow_after = usual.map_or(Duration::MAX, |usual| outlier.slow_after(usual));
+        }
+        let verdicts = &mut self.verdicts;
+        let tell = |endpoint, end: &mut Endpoint, verdict| {
+            if verdict == Verdict::Returned {
+                end.start_slowly(now);
+            }
+            if verdicts.len() == MOST_TRANSITIONS {
+                verdicts.pop_front();
+            }
+            verdicts.push_back(LoggedVerdict { at: now, endpoint, verdict });
+        };
+        self.outliers.look(now, outlier, &mut self.endpoints, tell, rng);
     }
 }
+
+impl Judged for Endpoint {
+    fn conduct(&mut self) -> &mut Conduct {
+        &mut self.conduct
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.healthy
+    }
+
+    fn is_offered(&self) -> bool {
+        self.retired.is_none()
+    }
+}
+
+/// Whom to try in turn.
+const TIERS: [Standing; 3] = [Standing::Available, Standing::Ejected, Standing::Unhealthy];
+/// Of a lane's recent calls, as many took at most what is usual. Source: own choice: with two
+/// endpoints of which one is slow, the other one's time.
+const USUAL: Ratio = Ratio::from_percent(40);

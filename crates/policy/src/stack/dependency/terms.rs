@@ -6,6 +6,7 @@ use super::standing::Standing;
 use crate::breaker::{BreakerPermit, BreakerState, Transition, WindowCounts};
 use crate::bulkhead::Ticket;
 use crate::outcome::Cause;
+use crate::outlier::{OutlierPermit, Verdict};
 use crate::stack::StackParams;
 use crate::time::Timestamp;
 
@@ -35,11 +36,17 @@ pub struct Permit {
     pub(super) slot: Slot,
     /// Taken when the outcome is recorded.
     pub(super) breaker: Option<BreakerPermit>,
+    /// Taken then too; nothing where outliers were not looked for.
+    pub(super) outlier: Option<OutlierPermit>,
     pub(super) recorded: bool,
     /// Its caller left, and it runs on.
     pub(super) orphaned: bool,
     pub(super) granted: Timestamp,
-    pub(super) slow_at: Timestamp,
+    /// From when its age counts while it is in flight.
+    pub(super) watched: Timestamp,
+    /// Whether its breaker knows that it is slow.
+    pub(super) told_breaker: bool,
+    slow_at: Timestamp,
     paid: bool,
     sent: bool,
 }
@@ -50,17 +57,32 @@ impl Permit {
         params: &StackParams,
         slot: Slot,
         breaker: BreakerPermit,
+        outlier: Option<OutlierPermit>,
     ) -> Self {
-        Self {
+        let mut permit = Self {
             slot,
             breaker: Some(breaker),
+            outlier,
             recorded: false,
             orphaned: false,
             granted: now,
-            slow_at: slow_at(now, params),
+            watched: now,
+            told_breaker: false,
+            slow_at: Timestamp::MAX,
             paid: false,
             sent: false,
-        }
+        };
+        permit.watch(now, params);
+        permit
+    }
+
+    /// Counts its age from `since`, and sets when to ask about it next.
+    pub(super) fn watch(&mut self, since: Timestamp, params: &StackParams) {
+        self.watched = since;
+        let breaker = params.slow.filter(|_| !self.told_breaker);
+        let outlier = self.outlier.as_ref().and_then(OutlierPermit::slow_after);
+        let next = breaker.into_iter().chain(outlier).min();
+        self.slow_at = next.map_or(Timestamp::MAX, |age| since.after(age));
     }
 
     /// The endpoint to send to.
@@ -114,9 +136,7 @@ impl Permit {
     /// begins, or a connection was had from a pool and the wait for it was not the dependency's.
     pub fn restart(&mut self, now: Timestamp, params: &StackParams) {
         self.granted = now;
-        if self.slow_at != Timestamp::MAX {
-            self.slow_at = slow_at(now, params);
-        }
+        self.watch(now, params);
     }
 
     /// Takes the payment for a retry back out, for another attempt to carry.
@@ -201,6 +221,17 @@ pub struct LoggedTransition {
     pub transition: Transition,
 }
 
+/// An ejection, or a return, with its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedVerdict {
+    /// When.
+    pub at: Timestamp,
+    /// Of which endpoint.
+    pub endpoint: usize,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
 /// An endpoint as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointView {
@@ -208,6 +239,8 @@ pub struct EndpointView {
     pub in_flight: u32,
     /// How it stands beside the others, for every lane.
     pub standing: Standing,
+    /// Until when it is ejected, if it is.
+    pub ejected_until: Option<Timestamp>,
     /// The breaker for the lane asked for.
     pub breaker: BreakerState,
     /// When it lets probes through, if open.
@@ -223,9 +256,4 @@ pub struct LaneView {
     pub in_flight: u32,
     /// The 99th percentile of recent service times, where enough are known.
     pub p99: Option<Duration>,
-}
-
-/// When a call granted at `granted` counts as slow.
-fn slow_at(granted: Timestamp, params: &StackParams) -> Timestamp {
-    params.slow.map_or(Timestamp::MAX, |slow| granted.after(slow))
 }

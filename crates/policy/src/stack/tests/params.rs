@@ -22,6 +22,7 @@ const NONE: StackConfig = StackConfig {
     checkout: None,
     connect: None,
     balance: Balance::LeastRequest,
+    outlier: None,
     slow_start: None,
 };
 

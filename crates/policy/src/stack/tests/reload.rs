@@ -7,10 +7,12 @@ use proptest::prelude::*;
 
 use super::retrying;
 use super::sim::{GET, Reply, Sent, Sim, Spec, at, hangs, lost, millis, status, unsent};
+use crate::balance::{Balance, SlowStartOptions};
 use crate::breaker::{BreakerOptions, BreakerState};
 use crate::budget::BudgetOptions;
 use crate::bulkhead::BulkheadOptions;
 use crate::outcome::{Cause, Safety};
+use crate::outlier::OutlierOptions;
 use crate::ratio::Ratio;
 use crate::stack::{Call, StackConfig};
 
@@ -126,18 +128,30 @@ fn configs() -> [StackConfig; 5] {
         queue: 2,
         ..BulkheadOptions::with_limit(3)
     };
+    let touchy = OutlierOptions {
+        interval: millis(10),
+        min_calls: 2,
+        slow_floor: millis(1),
+        ejection_base: millis(50),
+        ejection_cap: millis(200),
+        probes: 2,
+        ..OutlierOptions::default()
+    };
     let full = StackConfig {
         breaker: Some(breaker),
         bulkhead: Some(bulkhead),
         budget: Some(BudgetOptions::default()),
         attempt_timeout: Some(millis(60)),
         total: Some(millis(400)),
+        outlier: Some(touchy),
+        balance: Balance::PeakEwma,
+        slow_start: Some(SlowStartOptions { window: millis(200), ..SlowStartOptions::default() }),
         ..retrying(3)
     };
     [
         full,
-        StackConfig { breaker: None, ..full },
-        StackConfig { bulkhead: None, ..full },
+        StackConfig { breaker: None, balance: Balance::LeastRequest, ..full },
+        StackConfig { bulkhead: None, outlier: None, ..full },
         StackConfig { budget: None, retry: None, ..full },
         StackConfig { attempt_timeout: None, total: None, ..full },
     ]
