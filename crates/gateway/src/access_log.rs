@@ -196,10 +196,7 @@ impl AccessLine<'_> {
         object.text("correlation_id", self.correlation_id, ID);
         object.text("trace_id", self.trace_id, ID);
         object.text("span_id", self.span_id, ID);
-        match self.peer {
-            Some(peer) => object.plain("peer", format_args!("\"{peer}\"")),
-            None => object.plain("peer", "null"),
-        }
+        object.address("peer", self.peer);
         object.text("method", Some(self.method), METHOD);
         object.text("host", self.host, NAME);
         let path = self.path.split(|&byte| matches!(byte, b'?' | b'#')).next();
@@ -221,7 +218,7 @@ impl AccessLine<'_> {
         object.millis("configured_timeout_ms", self.configured_timeout);
         object.millis("remaining_budget_ms", self.remaining_budget);
         object.word("completion_reason", Some(self.completion.as_str()));
-        object.plain("degraded", self.degraded);
+        object.plain("degraded", if self.degraded { "true" } else { "false" });
         object.number("bytes_in", Some(self.bytes_in));
         object.number("bytes_out", Some(self.bytes_out));
         object.key("response_flags").push(b'"');
@@ -319,26 +316,24 @@ impl<'a> Object<'a> {
         if !std::mem::take(&mut self.first) {
             self.out.push(b',');
         }
-        self.plain_bytes(&[b"\"", key.as_bytes(), b"\":"]);
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
         self.out
     }
 
-    fn plain_bytes(&mut self, parts: &[&[u8]]) {
-        parts.iter().for_each(|part| self.out.extend_from_slice(part));
-    }
-
-    /// A value that is JSON as it displays.
-    fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
-        // Writing to a vector cannot fail.
-        let _ = write!(self.key(key), "{value}");
+    /// A value that is JSON as it stands.
+    fn plain(&mut self, key: &str, value: &str) {
+        self.key(key).extend_from_slice(value.as_bytes());
     }
 
     /// A label of ours, which needs no escape.
     fn word(&mut self, key: &str, value: Option<&'static str>) {
-        match value {
-            Some(value) => self.plain(key, format_args!("\"{value}\"")),
-            None => self.plain(key, "null"),
-        }
+        let Some(value) = value else { return self.plain(key, "null") };
+        let out = self.key(key);
+        out.push(b'"');
+        out.extend_from_slice(value.as_bytes());
+        out.push(b'"');
     }
 
     fn text(&mut self, key: &str, value: Option<&[u8]>, bound: usize) {
@@ -348,19 +343,41 @@ impl<'a> Object<'a> {
         self.out.push(b'"');
     }
 
-    fn number(&mut self, key: &str, value: Option<impl std::fmt::Display>) {
-        match value {
-            Some(value) => self.plain(key, value),
-            None => self.plain(key, "null"),
-        }
+    fn number(&mut self, key: &str, value: Option<impl Into<u64>>) {
+        let Some(value) = value else { return self.plain(key, "null") };
+        lines::decimal(self.key(key), value);
     }
 
     /// Milliseconds with three decimals.
     fn millis(&mut self, key: &str, value: Option<Duration>) {
-        match value.map(|value| value.as_micros()) {
-            Some(us) => self.plain(key, format_args!("{}.{:03}", us / 1000, us % 1000)),
-            None => self.plain(key, "null"),
+        let Some(value) = value else { return self.plain(key, "null") };
+        let us = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
+        let out = self.key(key);
+        lines::decimal(out, us / 1000);
+        out.push(b'.');
+        lines::digits::<3>(out, us % 1000);
+    }
+
+    /// An address and its port; the formatter of the standard library is slow at it.
+    fn address(&mut self, key: &str, value: Option<SocketAddr>) {
+        let Some(address) = value else { return self.plain(key, "null") };
+        let out = self.key(key);
+        out.push(b'"');
+        match address {
+            SocketAddr::V4(address) => {
+                for (place, octet) in address.ip().octets().into_iter().enumerate() {
+                    if place > 0 {
+                        out.push(b'.');
+                    }
+                    lines::decimal(out, octet);
+                }
+                out.push(b':');
+                lines::decimal(out, address.port());
+            }
+            // Writing to a vector cannot fail.
+            SocketAddr::V6(address) => drop(write!(out, "{address}")),
         }
+        out.push(b'"');
     }
 }
 

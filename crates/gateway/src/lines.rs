@@ -117,6 +117,12 @@ fn run(mut lines: mpsc::Receiver<Message>, mut to: impl Write, dropped: &AtomicU
 /// becomes U+FFFD; a text that is cut ends in an ellipsis.
 pub(crate) fn json_text(out: &mut Vec<u8>, text: &[u8], bound: usize) {
     let end = out.len() + bound.saturating_sub(ELLIPSIS.len());
+    // Nearly every text there is: nothing in it to escape, and short enough.
+    if out.len() + text.len() <= end && text.iter().fold(true, |plain, byte| plain & is_plain(*byte))
+    {
+        out.extend_from_slice(text);
+        return;
+    }
     for chunk in text.utf8_chunks() {
         let broken = if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
         for c in chunk.valid().chars().chain(broken.chars()) {
@@ -147,6 +153,26 @@ pub(crate) fn json_text(out: &mut Vec<u8>, text: &[u8], bound: usize) {
     }
 }
 
+/// Whether a byte stands for itself in a JSON string.
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+}
+
+/// Appends a number.
+pub(crate) fn decimal(out: &mut Vec<u8>, number: impl Into<u64>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number.into()).as_bytes());
+}
+
+/// Appends the last `DIGITS` digits of a number, zeros in front.
+pub(crate) fn digits<const DIGITS: usize>(out: &mut Vec<u8>, mut number: u64) {
+    let mut text = [b'0'; DIGITS];
+    for digit in text.iter_mut().rev() {
+        *digit = b"0123456789"[usize::try_from(number % 10).unwrap_or(0)];
+        number /= 10;
+    }
+    out.extend_from_slice(&text);
+}
+
 /// Appends a moment as `2026-01-31T23:59:59.123Z`; years above 9999 stop there.
 pub(crate) fn utc(out: &mut Vec<u8>, unix_millis: u64) {
     let unix_millis = unix_millis.min(LAST_MILLI);
@@ -162,11 +188,16 @@ pub(crate) fn utc(out: &mut Vec<u8>, unix_millis: u64) {
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
     let (second, milli) = (in_day / 1000 % 60, in_day % 1000);
-    // Writing to a vector cannot fail.
-    let _ = write!(
-        out,
-        "{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z"
-    );
+    digits::<4>(out, year);
+    for (mark, part) in
+        [(b'-', month), (b'-', day_of_month), (b'T', hour), (b':', minute), (b':', second)]
+    {
+        out.push(mark);
+        digits::<2>(out, part);
+    }
+    out.push(b'.');
+    digits::<3>(out, milli);
+    out.push(b'Z');
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
