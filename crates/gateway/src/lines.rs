@@ -118,7 +118,8 @@ fn run(mut lines: mpsc::Receiver<Message>, mut to: impl Write, dropped: &AtomicU
 pub(crate) fn json_text(out: &mut Vec<u8>, text: &[u8], bound: usize) {
     let end = out.len() + bound.saturating_sub(ELLIPSIS.len());
     // Nearly every text there is: nothing in it to escape, and short enough.
-    if out.len() + text.len() <= end && text.iter().fold(true, |plain, byte| plain & is_plain(*byte))
+    if out.len() + text.len() <= end
+        && text.iter().fold(true, |plain, byte| plain & is_plain(*byte))
     {
         out.extend_from_slice(text);
         return;
