@@ -275,9 +275,11 @@ const fn refusal_flag(refusal: Refusal) -> Option<&'static str> {
 const fn cause_flag(cause: Cause) -> Option<&'static str> {
     match cause {
         Cause::Dns => Some("DF"),
-        Cause::ConnectRefused | Cause::ConnectFailed | Cause::ConnectTimeout | Cause::Tls => {
-            Some("UF")
-        }
+        Cause::ConnectRefused
+        | Cause::ConnectFailed
+        | Cause::ConnectTimeout
+        | Cause::Tls
+        | Cause::Unavailable => Some("UF"),
         Cause::AttemptTimeout | Cause::DeadlineCut => Some("UT"),
         Cause::Closed | Cause::HandedBack => Some("UC"),
         Cause::Reset | Cause::RefusedStream | Cause::GoAway => Some("UR"),
@@ -286,7 +288,11 @@ const fn cause_flag(cause: Cause) -> Option<&'static str> {
         Cause::BreakerOpen => Some("UH"),
         Cause::BulkheadFull | Cause::StreamsFull | Cause::CheckoutTimeout => Some("UO"),
         Cause::DeadlinePassed => Some("DL"),
-        Cause::Status(_) | Cause::Answered | Cause::BusinessError | Cause::Unmatched => None,
+        Cause::Status(_)
+        | Cause::Answered
+        | Cause::BusinessError
+        | Cause::Conflict
+        | Cause::Unmatched => None,
     }
 }
 

@@ -10,13 +10,14 @@
 //! | refused here | we refused, nothing was sent | no | ignore | – |
 //! | not processed | proven: no work was begun | any method | failure¹ | – |
 //! | rejected | the dependency decided against it | no² | success | deposits |
-//! | overloaded | it asks for less | 429 any method, 503 idempotent or keyed | 429 success, 503 failure | – |
+//! | overloaded | it asks for less | 429 any method, else idempotent or keyed | failure⁴ | – |
 //! | unknown | it may have been executed | idempotent or keyed | failure³ | – |
 //! | cancelled | the caller left | no | ignore | – |
 //!
 //! ¹ a message handed back, REFUSED_STREAM and GOAWAY are *ignore*: a closing connection is not a
 //!   sick dependency. ² 409 with a usable Retry-After, if keyed. ³ cut by the caller's deadline
 //!   before the slow threshold: *ignore*, also when the next hop cut it and says `deadline-passed`.
+//! ⁴ 429 and a conflict: success, it works.
 
 use crate::retry_after::RetryAfter;
 
@@ -64,6 +65,11 @@ pub enum Cause {
     Answered,
     /// An error the user's rules call final (a business error).
     BusinessError,
+    /// Outside HTTP: the dependency said that it takes no work now, and did none.
+    Unavailable,
+    /// Outside HTTP: the work was undone in favour of somebody else's (a deadlock, two transactions
+    /// that cannot be put in an order).
+    Conflict,
     /// The name did not resolve, or not in time.
     Dns,
     /// The connection was refused.
@@ -117,6 +123,8 @@ impl Cause {
             Self::Status(_) => "status",
             Self::Answered => "answered",
             Self::BusinessError => "business_error",
+            Self::Unavailable => "unavailable",
+            Self::Conflict => "conflict",
             Self::Dns => "dns",
             Self::ConnectRefused => "connect_refused",
             Self::ConnectFailed => "connect_failed",
@@ -148,7 +156,9 @@ impl Cause {
             Self::Status(status) => class_of_status(status),
             Self::Answered => Class::Success,
             Self::BusinessError => Class::Rejected,
-            Self::Dns
+            Self::Conflict => Class::Overloaded,
+            Self::Unavailable
+            | Self::Dns
             | Self::ConnectRefused
             | Self::ConnectFailed
             | Self::ConnectTimeout
@@ -171,12 +181,14 @@ impl Cause {
         }
     }
 
-    /// Whether the endpoint could not be reached at all, which concerns every route to it.
+    /// Whether the endpoint could not be reached, or takes no work at all, which concerns every
+    /// route to it.
     #[must_use]
     pub const fn is_connect_error(self) -> bool {
         matches!(
             self,
-            Self::Dns
+            Self::Unavailable
+                | Self::Dns
                 | Self::ConnectRefused
                 | Self::ConnectFailed
                 | Self::ConnectTimeout
@@ -298,7 +310,9 @@ impl Outcome {
             Class::RefusedHere | Class::Cancelled => Signal::Ignore,
             Class::NotProcessed if self.cause.is_connect_error() => Signal::Failure,
             Class::NotProcessed => Signal::Ignore,
-            Class::Overloaded if matches!(self.cause, Cause::Status(429)) => Signal::Success,
+            Class::Overloaded if matches!(self.cause, Cause::Status(429) | Cause::Conflict) => {
+                Signal::Success
+            }
             Class::Unknown if matches!(self.cause, Cause::DeadlineCut) => Signal::Ignore,
             Class::Overloaded | Class::Unknown => Signal::Failure,
         }
@@ -412,6 +426,17 @@ mod tests {
         let outcome = Outcome::of_status(504, signals);
         assert_eq!(outcome.breaker_signal(), Signal::Ignore);
         assert!(!outcome.says_stop());
+    }
+
+    #[test]
+    fn unavailable_is_unsent_and_ill_and_a_conflict_is_repeatable_and_healthy() {
+        let unavailable = Outcome::of(Cause::Unavailable);
+        assert_eq!(unavailable.class(), Class::NotProcessed);
+        assert_eq!(unavailable.breaker_signal(), Signal::Failure);
+        let conflict = Outcome::of(Cause::Conflict);
+        assert_eq!(conflict.class(), Class::Overloaded);
+        assert_eq!(conflict.breaker_signal(), Signal::Success);
+        assert!(!unavailable.deposits() && !conflict.deposits());
     }
 
     #[test]

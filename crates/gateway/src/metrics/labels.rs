@@ -167,6 +167,8 @@ pub(super) const fn cause(cause: Cause) -> usize {
         Cause::CheckoutTimeout => 21,
         Cause::DeadlinePassed => 22,
         Cause::StreamsFull => 23,
+        Cause::Unavailable => 24,
+        Cause::Conflict => 25,
     }
 }
 
@@ -353,6 +355,8 @@ const CAUSES: &[&str] = &[
     "checkout_timeout",
     "deadline_passed",
     "streams_full",
+    "unavailable",
+    "conflict",
 ];
 /// In the order of [`breaker_state`].
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
@@ -401,6 +405,8 @@ mod tests {
             Cause::CheckoutTimeout,
             Cause::DeadlinePassed,
             Cause::StreamsFull,
+            Cause::Unavailable,
+            Cause::Conflict,
         ] {
             assert_eq!(CAUSES[cause(known)], known.as_str());
         }
