@@ -12,6 +12,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{DATE, RETRY_AFTER};
@@ -98,6 +99,17 @@ impl<M> HttpClassify<M> {
     }
 }
 
+#[cfg(feature = "reqwest")]
+impl<M> HttpClassify<M> {
+    /// What an error means.
+    pub(crate) fn outcome_of<E>(&self, error: &E) -> Outcome
+    where
+        M: ErrorCause<E>,
+    {
+        Outcome::of(self.errors.cause(error))
+    }
+}
+
 impl<B, Err, M: ErrorCause<Err>> Classify<http::Response<B>, Err> for HttpClassify<M> {
     fn classify(&self, result: Result<&http::Response<B>, &Err>) -> Outcome {
         match result {
@@ -141,8 +153,8 @@ impl<E: StdError + 'static> ErrorCause<E> for TransportErrors {
         let mut source: Option<&(dyn StdError + 'static)> = Some(error);
         for _ in 0..MOST_SOURCES {
             let Some(error) = source else { break };
-            if let Some(error) = error.downcast_ref::<io::Error>() {
-                return cause_of_io(error.kind());
+            if let Some(error) = as_io(error) {
+                return cause_of_io(error);
             }
             source = error.source();
         }
@@ -150,8 +162,16 @@ impl<E: StdError + 'static> ErrorCause<E> for TransportErrors {
     }
 }
 
-const fn cause_of_io(kind: io::ErrorKind) -> Cause {
-    match kind {
+/// The I/O error that an error is, or holds in an `Arc`, as clients do whose errors are `Clone`: such
+/// an error is of the type `Arc<dyn Error>`, and what it holds is none of its sources.
+pub(crate) fn as_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+    let shared = error.downcast_ref::<Arc<dyn StdError + Send + Sync>>();
+    error.downcast_ref().or_else(|| shared?.downcast_ref())
+}
+
+/// What an I/O error means where nobody knows whether it came before or after sending.
+pub(crate) fn cause_of_io(error: &io::Error) -> Cause {
+    match error.kind() {
         io::ErrorKind::ConnectionRefused => Cause::ConnectRefused,
         io::ErrorKind::HostUnreachable
         | io::ErrorKind::NetworkUnreachable
@@ -159,8 +179,25 @@ const fn cause_of_io(kind: io::ErrorKind) -> Cause {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Cause::Reset,
         io::ErrorKind::ConnectionAborted | io::ErrorKind::UnexpectedEof => Cause::Closed,
         io::ErrorKind::InvalidData => Cause::Malformed,
+        _ if error.to_string().starts_with(NO_SUCH_NAME) => Cause::Dns,
         _ => Cause::Unmatched,
     }
+}
+
+/// The first error of this type among an error and its sources.
+#[cfg(feature = "hyper")]
+pub(crate) fn find<'a, E: StdError + 'static>(
+    error: &'a (dyn StdError + 'static),
+) -> Option<&'a E> {
+    let mut next = Some(error);
+    for _ in 0..MOST_SOURCES {
+        let error = next?;
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// What an attempt that the engine itself refused means: nothing was sent, it is nobody's failure,
@@ -169,6 +206,8 @@ pub(crate) fn refused_change() -> Outcome {
     Outcome::of(Cause::UploadFailed).with_class(seawall_policy::Class::RefusedHere)
 }
 
+/// How the standard library says that a name did not resolve; such an error has no kind.
+const NO_SUCH_NAME: &str = "failed to lookup address information";
 /// A chain of sources longer than this is taken for a loop.
 const MOST_SOURCES: usize = 16;
 const SLOT: &str = "seawall-slot-ms";
@@ -230,6 +269,23 @@ mod tests {
         assert_eq!(cause(io::ErrorKind::UnexpectedEof), Cause::Closed);
         assert_eq!(cause(io::ErrorKind::OutOfMemory), Cause::Unmatched);
         assert_eq!(TransportErrors.cause(&std::fmt::Error), Cause::Unmatched);
+    }
+
+    #[test]
+    fn an_io_error_that_is_shared_among_clones_is_found() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] Arc<dyn StdError + Send + Sync>);
+        let refused = Arc::new(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert_eq!(TransportErrors.cause(&Outer(refused)), Cause::ConnectRefused);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_was_sent_nothing() {
+        // No name is that long: nobody is asked.
+        let name = "a".repeat(64);
+        let error = tokio::net::lookup_host((name.as_str(), 80)).await.err().unwrap();
+        assert_eq!(TransportErrors.cause(&error), Cause::Dns);
     }
 
     #[test]

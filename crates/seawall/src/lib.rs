@@ -56,6 +56,22 @@
 //! that no rule knows is *unknown*: it may have been executed, and is tried again only where that
 //! is harmless ([`Safety`]).
 //!
+//! # Clients
+//!
+//! A client of its own kind throws errors of its own kind. A feature for each knows them, and
+//! nothing else: what it means that Redis is loading, or that PostgreSQL undid a transaction.
+//!
+//! | feature | gives | for |
+//! |---|---|---|
+//! | `hyper` | `HyperErrors` | `hyper::Error`, hyper-util's client, anything that has one within |
+//! | `reqwest` | `ReqwestErrors`, [`HttpClassify`] for its responses | reqwest 0.13 |
+//! | `redis` | `classify_redis`, `redis_outcome` | redis 1 |
+//! | `postgres` | `classify_postgres`, `postgres_outcome` and more | tokio-postgres 0.7, deadpool |
+//!
+//! Each has an example. A client's own retries have to go, or its attempts and the stack's
+//! multiply; its pool has to have an end to its waits, and [`Stack::pool_warnings`] says where it
+//! has none.
+//!
 //! # Why it stopped
 //!
 //! Every [`Report`] has the number of attempts sent, the last outcome and a [`StopReason`]:
@@ -88,11 +104,13 @@ mod call;
 mod checkouts;
 mod classify;
 mod client;
+mod clients;
 mod clock;
 mod describe;
 mod flight;
 mod layer;
 mod operation;
+mod pool;
 mod report;
 mod seal;
 mod stack;
@@ -106,12 +124,23 @@ pub use call::{Answer, Called};
 pub use checkouts::Checkouts;
 pub use classify::{Classify, ErrorCause, HttpClassify, Summary, TransportErrors};
 pub use client::CallOptions;
+#[cfg(feature = "hyper")]
+pub use clients::hyper::HyperErrors;
+#[cfg(feature = "postgres")]
+pub use clients::postgres::{
+    PostgresError, classify_postgres, pool_outcome, postgres_connect_outcome, postgres_outcome,
+};
+#[cfg(feature = "redis")]
+pub use clients::redis::{classify_redis, redis_outcome};
+#[cfg(feature = "reqwest")]
+pub use clients::reqwest::ReqwestErrors;
 pub use clock::{Clock, ThreadRng};
 pub use describe::{CallDeadline, Describe, HttpDescribe};
 pub use flight::{Cancel, Finish, InFlight, OnAbandon};
 pub use http;
 pub use layer::{SeawallFuture, SeawallLayer, SeawallService};
 pub use operation::{FrozenOperation, FrozenRequest};
+pub use pool::PoolTimes;
 pub use report::{Error, Report};
 pub use seal::{Changed, Seal, SealBody, SealFuture, SealLayer, SealService};
 pub use seawall_policy::{
