@@ -51,7 +51,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The error's own type, then each source: its type if it is one we know, and what it says.
+/// The error's own type, then of each source its type, if we know it, and what it says.
 fn tell<E: Error + 'static>(error: &E, rules: impl Fn(&E) -> Outcome) {
     let outcome = rules(error);
     println!("{}: {error}", type_name::<E>());

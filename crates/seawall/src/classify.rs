@@ -162,8 +162,8 @@ impl<E: StdError + 'static> ErrorCause<E> for TransportErrors {
     }
 }
 
-/// The I/O error that an error is, or holds in an `Arc`, as clients do whose errors are `Clone`: such
-/// an error is of the type `Arc<dyn Error>`, and what it holds is none of its sources.
+/// The I/O error that an error is, or holds in an `Arc`, as clients do whose errors are `Clone`:
+/// such an error is of the type `Arc<dyn Error>`, and what it holds is none of its sources.
 pub(crate) fn as_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
     let shared = error.downcast_ref::<Arc<dyn StdError + Send + Sync>>();
     error.downcast_ref().or_else(|| shared?.downcast_ref())

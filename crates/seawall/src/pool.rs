@@ -10,12 +10,11 @@ use crate::stack::Stack;
 
 /// The time limits of a pool, or of a connection that is shared like one.
 ///
-/// | pool | wait by default | to be written here as |
+/// | pool | wait by default | here |
 /// |---|---|---|
-/// | deadpool 0.13 | without end | `PoolTimes::from(&timeouts)`, feature `postgres` |
-/// | bb8 0.9, r2d2 0.8 | 30 s, with the connect in it | `wait: Some(30 s)`, `connect: Some(30 s)` |
-/// | sqlx 0.9 | 30 s, with the connect in it | `wait: Some(30 s)`, `connect: Some(30 s)` |
-/// | redis 1, `ConnectionManager` | 1 s, the connect: it is shared | `PoolTimes::from(&config)`, feature `redis` |
+/// | deadpool 0.13 | without end | `PoolTimes::from(&pool)`, feature `postgres` |
+/// | bb8 0.9, r2d2 0.8, sqlx 0.9 | 30 s, the connect in it | both 30 s |
+/// | redis 1, `ConnectionManager` | 1 s for the connect | `PoolTimes::from(&config)` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolTimes {
     /// How long a caller waits for a connection; `None`: without end.
