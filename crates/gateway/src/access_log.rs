@@ -7,12 +7,15 @@
 //! Logging never waits. Where the reader of standard output is too slow, lines are dropped and
 //! counted.
 
+mod flags;
+
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use seawall_policy::{Cause, StopReason};
 
+use self::flags::{cause_flag, refusal_flag, stop_flag};
 use crate::lines::{self, LineWriter};
 use crate::metrics::Refusal;
 
@@ -255,54 +258,6 @@ impl AccessLine<'_> {
             Completion::Drained => Some("DR"),
             _ => None,
         }
-    }
-}
-
-/// The flag of a refusal.
-const fn refusal_flag(refusal: Refusal) -> Option<&'static str> {
-    match refusal {
-        Refusal::NoRoute => Some("NR"),
-        Refusal::BadRequest | Refusal::HeadTooLarge => Some("DPE"),
-        Refusal::BreakerOpen => Some("UH"),
-        Refusal::BulkheadFull | Refusal::StreamsFull | Refusal::CheckoutTimeout => Some("UO"),
-        Refusal::DeadlinePassed => Some("DL"),
-        Refusal::Draining => Some("DR"),
-        Refusal::BodyTooLarge => Some("BL"),
-    }
-}
-
-/// The flag of what ended the last attempt.
-const fn cause_flag(cause: Cause) -> Option<&'static str> {
-    match cause {
-        Cause::Dns => Some("DF"),
-        Cause::ConnectRefused
-        | Cause::ConnectFailed
-        | Cause::ConnectTimeout
-        | Cause::Tls
-        | Cause::Unavailable => Some("UF"),
-        Cause::AttemptTimeout | Cause::DeadlineCut => Some("UT"),
-        Cause::Closed | Cause::HandedBack => Some("UC"),
-        Cause::Reset | Cause::RefusedStream | Cause::GoAway => Some("UR"),
-        Cause::Malformed => Some("UPE"),
-        Cause::CallerLeft | Cause::UploadFailed => Some("DC"),
-        Cause::BreakerOpen => Some("UH"),
-        Cause::BulkheadFull | Cause::StreamsFull | Cause::CheckoutTimeout => Some("UO"),
-        Cause::DeadlinePassed => Some("DL"),
-        Cause::Status(_)
-        | Cause::Answered
-        | Cause::BusinessError
-        | Cause::Conflict
-        | Cause::Unmatched => None,
-    }
-}
-
-/// The flag of a stop reason that the cause does not tell already.
-const fn stop_flag(reason: StopReason) -> Option<&'static str> {
-    match reason {
-        StopReason::Exhausted => Some("URX"),
-        StopReason::Budget => Some("RB"),
-        StopReason::RetriesOff => Some("RO"),
-        _ => None,
     }
 }
 
