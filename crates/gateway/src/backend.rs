@@ -183,6 +183,10 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
             abandoned: dependency.abandoned() as u64,
             streams: u64::from(bulkhead.streams()),
         };
+        into.ejections = upstream.config.sharing.outlier.map(|_| dependency.ejections());
+        let endpoints = 0..upstream.endpoint_names.len();
+        let view = |endpoint| dependency.endpoint_view(now, params, endpoint, 0);
+        into.standings = endpoints.filter_map(view).map(|view| view.standing).collect();
         if upstream.config.breaker.is_none() {
             return;
         }
@@ -224,11 +228,13 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
                     probes_in_ms: view.open_until.map(|until| millis(now.until(until))),
                 })
             });
-            let in_flight =
-                dependency.endpoint_view(now, params, index, 0).map_or(0, |view| view.in_flight);
+            let view = dependency.endpoint_view(now, params, index, 0);
+            let back = view.and_then(|view| view.ejected_until);
             EndpointView {
                 endpoint: name.clone(),
-                in_flight: u64::from(in_flight),
+                standing: view.map_or("", |view| view.standing.as_str()),
+                back_in_ms: back.map(|until| millis(now.until(until))),
+                in_flight: view.map_or(0, |view| u64::from(view.in_flight)),
                 connections_idle: at.map_or(0, |at| at.idle as u64),
                 connections_busy: at.map_or(0, |at| at.open.saturating_sub(at.idle) as u64),
                 breakers: if upstream.config.breaker.is_some() {
@@ -244,6 +250,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
                 Protocol::Http1 => "http1",
                 Protocol::H2c => "h2c",
             },
+            balance: upstream.config.sharing.balance.as_str(),
             in_flight: u64::from(bulkhead.in_flight()),
             limit: u64::from(upstream.config.bulkhead.limit),
             waiting: u64::from(bulkhead.waiting()),

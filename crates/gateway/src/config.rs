@@ -12,6 +12,7 @@
 //! not 12. Two values that are both written must agree.
 
 mod address;
+mod balance;
 mod decode;
 mod edge;
 mod edits;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::parse_bind;
+pub use balance::Sharing;
 pub use edits::HeaderEdits;
 pub use matching::{Conditions, HeaderCondition, HeaderTest, PathMatch};
 pub use model::{
@@ -231,5 +233,6 @@ const OPTIONS: [(&str, &str); 3] = [
 const MAX_BYTES: u64 = 1 << 20;
 /// The shortest time limit there is: what is written in whole milliseconds, and not zero.
 const MILLISECOND: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
 /// The longest time limit there is. Source: seawall-design.
 const DAY: Duration = Duration::from_secs(86_400);

@@ -45,6 +45,8 @@ pub(crate) enum Topic {
     Drain,
     /// Breakers that change.
     Breaker,
+    /// Endpoints that are ejected, and those that are back.
+    Endpoint,
     /// Retries switched on and off, and by whom.
     Retries,
     /// Connections that could not be accepted or served.

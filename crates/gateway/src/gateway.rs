@@ -8,7 +8,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
 use seawall_policy::{
-    BreakerState, BulkheadOptions, ConfigError, ReturnPath, Rng, StackParams, Transition,
+    BreakerState, BulkheadOptions, ConfigError, ReturnPath, Rng, StackParams, Transition, Verdict,
 };
 
 use crate::access_log::AccessLog;
@@ -191,6 +191,12 @@ impl Upstream {
             ];
             tell_moved(&gateway.diagnostics, &whose, logged.transition);
         }
+        while let Some(logged) = self.stack.with(|dependency, _, _| dependency.pop_verdict()) {
+            let Some(endpoint) = self.endpoint_names.get(logged.endpoint) else { continue };
+            let whose: [(&str, &(dyn Display + Sync)); 2] =
+                [("upstream", &self.config.name), ("endpoint", endpoint)];
+            tell_verdict(&gateway.diagnostics, &whose, logged.verdict);
+        }
     }
 }
 
@@ -208,6 +214,23 @@ fn tell_moved(
         diagnostics.warn(Topic::Breaker, "breaker moved", &pairs);
     } else {
         diagnostics.info(Topic::Breaker, "breaker moved", &pairs);
+    }
+}
+
+/// Somebody should look at an endpoint that is worse than the others.
+fn tell_verdict(
+    diagnostics: &Diagnostics,
+    whose: &[(&str, &(dyn Display + Sync))],
+    verdict: Verdict,
+) {
+    match verdict {
+        Verdict::Returned => diagnostics.info(Topic::Endpoint, "endpoint is back", whose),
+        Verdict::Ejected(reason, time) => {
+            let (reason, time) = (reason.as_str(), format!("{} ms", millis(time)));
+            let why: [(&str, &(dyn Display + Sync)); 2] = [("reason", &reason), ("for", &time)];
+            let pairs: Vec<_> = whose.iter().chain(&why).copied().collect();
+            diagnostics.warn(Topic::Endpoint, "endpoint ejected", &pairs);
+        }
     }
 }
 

@@ -50,8 +50,8 @@ pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
     AccessLog, Conditions, ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn,
     GatewayConfig, HeaderCondition, HeaderEdits, HeaderNames, HeaderTest, HostHeader, Limits,
-    Listener, OnAbandon, PathMatch, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts,
-    Warning, WorstCase, parse_bind,
+    Listener, OnAbandon, PathMatch, PeerRange, Protocol, Route, Sharing, Upstream,
+    UpstreamTimeouts, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

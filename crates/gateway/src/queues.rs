@@ -118,7 +118,7 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
 }
 
 /// The calls to an upstream.
-fn calls(gateway: &Gateway, upstream: &Upstream) -> [QueueView; 5] {
+fn calls(gateway: &Gateway, upstream: &Upstream) -> [QueueView; 6] {
     let now = gateway.clock.now();
     let name = &upstream.config.name;
     let bulkhead = &upstream.config.bulkhead;
@@ -126,6 +126,7 @@ fn calls(gateway: &Gateway, upstream: &Upstream) -> [QueueView; 5] {
     upstream.stack.with(|dependency, _, _| {
         let at_work = dependency.bulkhead();
         let (transitions, most_transitions) = dependency.uncollected_transitions();
+        let (verdicts, most_verdicts) = dependency.uncollected_verdicts();
         let oldest = at_work.oldest_waiting();
         [
             QueueView {
@@ -162,6 +163,14 @@ fn calls(gateway: &Gateway, upstream: &Upstream) -> [QueueView; 5] {
                 ..row(
                     format!("breaker changes of {name} not yet told"),
                     most_transitions as u64,
+                    "the oldest is dropped",
+                )
+            },
+            QueueView {
+                depth: Some(verdicts as u64),
+                ..row(
+                    format!("ejections from {name} not yet told"),
+                    most_verdicts as u64,
                     "the oldest is dropped",
                 )
             },

@@ -18,3 +18,4 @@ mod show_08_layers;
 mod show_09_drain;
 mod show_10_malformed;
 mod show_10_silence;
+mod show_12_outliers;

@@ -7,10 +7,15 @@ pub(super) fn upstreams(upstreams: &[UpstreamView]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for upstream in upstreams {
         for endpoint in &upstream.endpoints {
+            let standing = match endpoint.back_in_ms {
+                Some(ms) => format!("{} {ms}ms", endpoint.standing),
+                None => endpoint.standing.to_owned(),
+            };
             let row = |route: &str, breaker: String| {
                 [
                     plain(&upstream.name),
                     plain(&endpoint.endpoint),
+                    standing.clone(),
                     plain(route),
                     breaker,
                     format!("{}/{}", upstream.in_flight, upstream.limit),
@@ -59,9 +64,10 @@ fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-const HEAD: [&str; 9] = [
+const HEAD: [&str; 10] = [
     "UPSTREAM",
     "ENDPOINT",
+    "STANDING",
     "ROUTE",
     "BREAKER",
     "IN FLIGHT",
@@ -93,6 +99,8 @@ mod tests {
             retry_budget_balance_tokens: Some(9.96),
             endpoints: vec![EndpointView {
                 endpoint: "127.0.0.1:9001".to_owned(),
+                standing: "ejected",
+                back_in_ms: Some(7_000),
                 connections_idle: 2,
                 connections_busy: 3,
                 breakers: vec![
@@ -105,19 +113,23 @@ mod tests {
         };
         let cache = UpstreamView {
             name: "a-long-name".to_owned(),
-            endpoints: vec![EndpointView { endpoint: "c:1".to_owned(), ..Default::default() }],
+            endpoints: vec![EndpointView {
+                endpoint: "c:1".to_owned(),
+                standing: "available",
+                ..Default::default()
+            }],
             ..Default::default()
         };
         let text = upstreams(&[bridge, cache]);
         let lines: Vec<_> = text.lines().collect();
-        let up = "UPSTREAM     ENDPOINT        ROUTE    BREAKER      IN FLIGHT  WAITING  ";
-        assert_eq!(lines[0], format!("{up}BUSY+IDLE  RETRIES  BUDGET"));
+        let up = "UPSTREAM     ENDPOINT        STANDING        ROUTE    BREAKER      IN FLIGHT  ";
+        assert_eq!(lines[0], format!("{up}WAITING  BUSY+IDLE  RETRIES  BUDGET"));
         let tail = "3/1024     1        3+2        on       10.0";
-        let first = "bridge       127.0.0.1:9001  orders\u{fffd}  closed       ";
+        let first = "bridge       127.0.0.1:9001  ejected 7000ms  orders\u{fffd}  closed       ";
         assert_eq!(lines[1], format!("{first}{tail}"));
-        let second = "bridge       127.0.0.1:9001  quotes   open 1500ms  ";
+        let second = "bridge       127.0.0.1:9001  ejected 7000ms  quotes   open 1500ms  ";
         assert_eq!(lines[2], format!("{second}{tail}"));
-        let bare = "a-long-name  c:1             -        -            0/0        0        ";
+        let bare = "a-long-name  c:1             available       -        -            0/0        0        ";
         assert_eq!(lines[3], format!("{bare}0+0        off      -"));
         assert_eq!(lines.len(), 4);
     }

@@ -60,6 +60,8 @@ pub(crate) struct UpstreamView {
     pub name: String,
     /// `http1` or `h2c`.
     pub protocol: &'static str,
+    /// By what its endpoints are compared: `least_request` or `peak_ewma`.
+    pub balance: &'static str,
     /// Calls in flight, abandoned ones included.
     pub in_flight: u64,
     /// As many as may be.
@@ -83,6 +85,10 @@ pub(crate) struct UpstreamView {
 pub(crate) struct EndpointView {
     /// `host:port`.
     pub endpoint: String,
+    /// `available`, `probing`, `ejected` or `unhealthy`.
+    pub standing: &'static str,
+    /// Until it gets probes; nothing unless it is ejected.
+    pub back_in_ms: Option<u64>,
     /// Calls in flight.
     pub in_flight: u64,
     /// Connections without a call.

@@ -13,6 +13,7 @@ use seawall_policy::{
     StopReason, worst_case_attempts, worst_case_time,
 };
 
+use super::balance::Sharing;
 use super::edits::HeaderEdits;
 use super::matching::{Conditions, PathMatch};
 
@@ -131,6 +132,8 @@ pub struct Upstream {
     pub breaker: Option<BreakerOptions>,
     /// Calls in flight.
     pub bulkhead: BulkheadOptions,
+    /// How its endpoints share its calls.
+    pub sharing: Sharing,
     /// What happens to a call whose caller left. `None`: finish on HTTP/1.1, cancel on HTTP/2.
     pub on_abandon: Option<OnAbandon>,
     /// Whether the deadline header and attempt number are sent to it. Default true.
@@ -155,7 +158,9 @@ impl Upstream {
             bulkhead: Some(self.bulkhead),
             checkout: Some(self.timeouts.checkout),
             connect: Some(self.timeouts.connect),
-            ..StackConfig::default()
+            balance: self.sharing.balance,
+            outlier: self.sharing.outlier,
+            slow_start: self.sharing.slow_start,
         }
     }
 }

@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::balance::{RawOutlier, RawSlowStart};
 pub(super) use route::{RawEdits, RawFallback, RawHeaderMatch, RawRoute};
 
 /// A section that is on with its defaults unless it says `off`.
@@ -106,6 +107,9 @@ pub(super) struct RawUpstream {
     pub(super) retry_budget: Option<Switch<RawBudget>>,
     pub(super) breaker: Option<Switch<RawBreaker>>,
     pub(super) bulkhead: RawBulkhead,
+    pub(super) balance: Option<String>,
+    pub(super) outlier: Option<Switch<RawOutlier>>,
+    pub(super) slow_start: Option<Switch<RawSlowStart>>,
     pub(super) max_connections: Option<String>,
     pub(super) host_header: Option<String>,
     pub(super) on_abandon: Option<String>,

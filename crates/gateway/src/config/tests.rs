@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use seawall_policy::{Jitter, Ratio};
+use seawall_policy::{Jitter, OutlierOptions, Ratio, SlowStartOptions};
 
 use super::*;
 
@@ -286,6 +286,26 @@ routes:
 ",
     ),
     (
+        "what makes no sense between endpoints",
+        "version: 1
+upstreams:
+  a:
+    endpoints: ['http://h:1']
+    balance: least_requests
+    outlier:
+      interval: 6s
+      min_calls: 33
+      failure_excess: 0%
+      slow_excess: 101%
+      slow_factor: 1
+      ejection: {base: 2m, cap: 1m}
+      max_ejected: 0%
+      probes: 0
+      slow_after: 1s
+    slow_start: {window: 0s, least: 0%}
+",
+    ),
+    (
         "sockets that meet",
         "version: 1
 listeners:
@@ -465,11 +485,28 @@ breaker:
   slow_ratio: 75%
   probes: 2
   mode: metrics_only
-bulkhead: {limit: 9, per_route: 8, wait: 0s, queue: 6, max_streams: 0}",
+bulkhead: {limit: 9, per_route: 8, wait: 0s, queue: 6, max_streams: 0}
+balance: peak_ewma
+outlier:
+  interval: 2s
+  min_calls: 10
+  failure_excess: 20%
+  slow_excess: 0.4
+  slow_factor: 4
+  slow_floor: 0s
+  ejection: {base: 3s, cap: 30s}
+  max_ejected: 10%
+  probes: 3
+slow_start: {window: 20s, least: 5%}",
     );
     insta::assert_debug_snapshot!(upstream);
     let off = accepted_upstream("retry: off\nretry_budget: off\nbreaker: off");
     assert!(off.retry.is_none() && off.budget.is_none() && off.breaker.is_none());
+    assert_eq!(off.sharing, Sharing::default());
+    let on = accepted_upstream("outlier: {}\nslow_start: {}").sharing;
+    assert_eq!(on.outlier, Some(OutlierOptions::default()));
+    assert_eq!(on.slow_start, Some(SlowStartOptions::default()));
+    assert_eq!(accepted_upstream("outlier: off\nslow_start: off").sharing, Sharing::default());
     for (word, jitter) in [
         ("none", Jitter::None),
         ("equal", Jitter::Equal),
@@ -608,6 +645,7 @@ fn what_works_but_will_be_regretted_is_warned_of() {
         ("timeouts: {total: 24s}", "timeouts.total", "come to 24s100ms, and total is 24s"),
         ("retry: {max_attempts: 4}\ntimeouts: {attempt: 1s}", "retry.max_attempts", "64 for one"),
         ("retry_budget: off", "retry_budget", "multiplies the load by 2"),
+        ("outlier: {}", "outlier", "no effect with one endpoint"),
         ("retry: {honour_stop: false}", "retry.honour_stop", "multiply"),
         ("peak_load: 10/s\ncapacity: 660/m", "peak_load", "100.00% of capacity"),
     ] {

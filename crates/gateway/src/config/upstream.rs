@@ -17,7 +17,7 @@ use super::raw::{
 };
 use super::report::Finding;
 use super::scope::{Checker, Scope};
-use super::{DAY, MILLISECOND};
+use super::{DAY, HOUR, MILLISECOND};
 use crate::units::{Rate, format_duration, format_rate, parse_rate};
 
 /// The upstreams in the order of the file.
@@ -73,6 +73,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         budget,
         breaker,
         bulkhead,
+        sharing: super::Sharing::read(&mut scope, raw),
         on_abandon: scope.choice("on_abandon", &raw.on_abandon, &ends),
         send_deadline: scope.flag("send_deadline", &raw.send_deadline).unwrap_or(true),
     }
@@ -373,7 +374,6 @@ const MODES: [BreakerMode; 5] = [
     BreakerMode::MetricsOnly,
     BreakerMode::RetriesOff,
 ];
-const HOUR: Duration = Duration::from_secs(3600);
 /// Source: seawall-design.
 const MAX_UPSTREAMS: usize = 256;
 /// Of all upstreams together. Source: seawall-design.

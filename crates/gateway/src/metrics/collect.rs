@@ -1,5 +1,7 @@
 //! Writes every family of the table, in its order, into an exposition.
 
+mod standings;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,6 +183,8 @@ impl<'a> Scrape<'a> {
         let snapshot = self.snapshot;
         match family {
             Family::BreakerState => self.breakers(),
+            Family::EndpointStanding => self.standings(),
+            Family::Ejections | Family::EjectedRatio => self.ejections(family),
             Family::PoolConnections => self.pool_connections(),
             Family::UnmatchedErrors => self.unmatched(),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),

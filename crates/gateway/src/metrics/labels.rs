@@ -26,6 +26,7 @@ pub(super) enum Label {
     Stage,
     CloseReason,
     BreakerTo,
+    EjectionReason,
     PoolState,
     Version,
 }
@@ -41,7 +42,11 @@ impl Label {
             Self::CodeClass => "code_class",
             Self::CallerAttempt => "attempt",
             Self::Header => "header",
-            Self::HeaderReason | Self::StopReason | Self::Refusal | Self::CloseReason => "reason",
+            Self::HeaderReason
+            | Self::StopReason
+            | Self::Refusal
+            | Self::CloseReason
+            | Self::EjectionReason => "reason",
             Self::Class => "class",
             Self::Cause => "cause",
             Self::ErrorKind => "kind",
@@ -65,6 +70,7 @@ impl Label {
             Self::Stage => Stage::LABELS,
             Self::CloseReason => &CloseReason::LABELS,
             Self::BreakerTo => BREAKER_STATES,
+            Self::EjectionReason => EJECTION_REASONS,
             Self::PoolState => POOL_STATES,
             _ => &[],
         }
@@ -360,6 +366,8 @@ const CAUSES: &[&str] = &[
 ];
 /// In the order of [`breaker_state`].
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
+/// In the order of `EjectionReason::ALL`.
+const EJECTION_REASONS: &[&str] = &["failures", "slow", "probes"];
 /// In the order of [`super::PoolView`]'s fields.
 pub(super) const POOL_STATES: &[&str] = &["idle", "busy", "connecting"];
 

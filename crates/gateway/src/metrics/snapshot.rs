@@ -1,6 +1,6 @@
 //! What the metrics are told at a scrape about state that others keep.
 
-use seawall_policy::BreakerState;
+use seawall_policy::{BreakerState, EjectionReason, Standing};
 
 use crate::server::CloseReason;
 
@@ -50,6 +50,10 @@ pub(crate) struct UpstreamSnapshot {
     pub(crate) unmatched: Vec<(String, u64)>,
     /// Its breakers; empty where they are off.
     pub breakers: Vec<BreakerView>,
+    /// How its endpoints stand, in their order.
+    pub standings: Vec<Standing>,
+    /// Ejections since the start, by reason; nothing where outliers are not ejected.
+    pub ejections: Option<[u64; EjectionReason::ALL.len()]>,
     /// Its connections.
     pub pool: PoolView,
     /// Its calls.

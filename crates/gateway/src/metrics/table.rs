@@ -141,6 +141,28 @@ pub(super) const TABLE: &[Row] = &[
         "Changes of a breaker into each state",
     ),
     Row::new(
+        Family::EndpointStanding,
+        "seawall_endpoint_standing",
+        GAUGE,
+        &[Label::Upstream, Label::Endpoint],
+        "0 available, 1 probing (it was ejected, and gets a few calls), 2 ejected (worse than the \
+         others), 3 unhealthy (its checks fail)",
+    ),
+    Row::new(
+        Family::Ejections,
+        "seawall_ejections",
+        COUNTER,
+        &[Label::Upstream, Label::EjectionReason],
+        "Ejections of endpoints, by why; probes: it was out, and its probes were no better",
+    ),
+    Row::new(
+        Family::EjectedRatio,
+        "seawall_ejected_ratio",
+        GAUGE,
+        UPSTREAM,
+        "Share of the endpoints that are ejected or probing; absent where outliers are not ejected",
+    ),
+    Row::new(
         Family::PoolConnections,
         "seawall_pool_connections",
         GAUGE,

@@ -3,6 +3,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use seawall::Clock;
+use seawall_policy::Standing;
 
 use super::labels::Label;
 use super::*;
@@ -69,6 +70,8 @@ impl Source for Given {
         bridge.budget_exhausted = 12;
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
         bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
+        bridge.standings = vec![Standing::Available, Standing::Ejected];
+        bridge.ejections = Some([21, 22, 23]);
         bridge.pool = PoolView {
             idle: 1,
             busy: 2,

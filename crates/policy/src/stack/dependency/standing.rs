@@ -198,6 +198,12 @@ impl Dependency {
         self.verdicts.pop_front()
     }
 
+    /// Ejections and returns that wait to be collected, and as many as may.
+    #[must_use]
+    pub fn uncollected_verdicts(&self) -> (usize, usize) {
+        (self.verdicts.len(), MOST_TRANSITIONS)
+    }
+
     /// What an attempt carries for the judgement of its endpoint.
     pub(super) fn begin_conduct(
         &mut self,
