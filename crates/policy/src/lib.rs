@@ -39,6 +39,7 @@ mod bulkhead;
 mod deadline;
 mod error;
 mod estimate;
+mod hedge;
 mod outcome;
 mod outlier;
 mod ratio;
@@ -47,6 +48,7 @@ mod retry_after;
 mod rng;
 mod stack;
 mod time;
+mod utilisation;
 
 pub use backoff::{Backoff, BackoffOptions, Jitter};
 pub use balance::{Balance, LoadEstimate, SlowStartOptions, SlowStartParams, choose};
@@ -59,6 +61,7 @@ pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, 
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};
+pub use hedge::{HedgeDelay, HedgeOptions, HedgeParams, HedgeRefusal};
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use outlier::{
     Conduct, EjectionReason, Judged, OutlierOptions, OutlierParams, OutlierPermit, Outliers,
@@ -72,7 +75,7 @@ pub use retry_after::{
 pub use rng::{Rng, SplitMix64};
 pub use stack::{
     Admitted, Attempt, Avoid, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,
-    LaneView, LoggedTransition, LoggedVerdict, Operation, Permit, Rejection, Reshaped, StackConfig,
-    StackParams, Standing, Step, worst_case_attempts, worst_case_time,
+    LaneView, LoggedTransition, LoggedVerdict, Operation, Permit, Purpose, Rejection, Reshaped,
+    StackConfig, StackParams, Standing, Step, worst_case_attempts, worst_case_time,
 };
 pub use time::{Timestamp, WallTime};

@@ -1,7 +1,7 @@
 //! All policies of one dependency, in the one right order.
 //!
-//! Outside in: total deadline → retry (budget, backoff) → breaker → attempt timeout → bulkhead →
-//! checkout → call. The order is [`Operation`]'s and cannot be written wrongly: a
+//! Outside in: total deadline → retry (budget, backoff) → hedge → breaker → attempt timeout →
+//! bulkhead → checkout → call. The order is [`Operation`]'s and cannot be written wrongly: a
 //! [`StackConfig`] only says which mechanisms exist and how they are set.
 //!
 //! - [`StackParams`]: a checked configuration. Lives apart from state, so that a reload swaps it
@@ -35,12 +35,13 @@ use crate::breaker::{BreakerMode, BreakerOptions, BreakerParams};
 use crate::budget::{BudgetOptions, BudgetParams};
 use crate::bulkhead::{BulkheadOptions, BulkheadParams};
 use crate::error::ConfigError;
+use crate::hedge::{HedgeDelay, HedgeOptions, HedgeParams};
 use crate::outlier::{OutlierOptions, OutlierParams};
 use crate::retry::{RetryOptions, RetryParams};
 
 pub use dependency::{
     Admitted, Avoid, Counters, Dependency, EndpointView, HeldCall, LaneView, LoggedTransition,
-    LoggedVerdict, Permit, Rejection, Reshaped, Standing,
+    LoggedVerdict, Permit, Purpose, Rejection, Reshaped, Standing,
 };
 pub use operation::{Attempt, Call, Done, Event, Operation, Step};
 pub use worst_case::{Hop, worst_case_attempts, worst_case_time};
@@ -54,6 +55,8 @@ pub struct StackConfig {
     pub retry: Option<RetryOptions>,
     /// What retries may cost.
     pub budget: Option<BudgetOptions>,
+    /// Second attempts in parallel. Needs retries of at least two attempts, among which it counts.
+    pub hedge: Option<HedgeOptions>,
     /// The breaker of each endpoint and lane. Its `slow`, left out, is half of `attempt_timeout`
     /// where there is one; equal to it, a call is slow only when it has also timed out.
     pub breaker: Option<BreakerOptions>,
@@ -130,6 +133,7 @@ pub struct StackParams {
     pub(crate) total: Option<Duration>,
     pub(crate) retry: Option<RetryParams>,
     pub(crate) budget: Option<BudgetParams>,
+    pub(crate) hedge: Option<HedgeParams>,
     /// Disabled where the configuration has none, so that permits given out before a reload
     /// still come back.
     pub(crate) breaker: BreakerParams,
@@ -155,6 +159,7 @@ impl StackParams {
     /// what the mechanisms refuse themselves. The error names field, value and range.
     pub fn new(config: &StackConfig) -> Result<Self, ConfigError> {
         check_nesting(config)?;
+        check_hedge(config)?;
         let breaker = config.breaker.map(|mut options| {
             options.slow = options.slow.or(config.attempt_timeout.map(|timeout| timeout / 2));
             // A probe may take as long as an attempt: a shorter lease would call it lost.
@@ -167,6 +172,7 @@ impl StackParams {
             total: config.total,
             retry: checked("retry", config.retry, RetryParams::new)?,
             budget: checked("budget", config.budget, BudgetParams::new)?,
+            hedge: checked("hedge", config.hedge, HedgeParams::new)?,
             breaker: checked("breaker", breaker, BreakerParams::new)?
                 .unwrap_or_else(|| BreakerParams::default().with_mode(BreakerMode::Disabled)),
             slow,
@@ -259,6 +265,7 @@ impl StackParams {
         if self.max_attempts() == 1 && self.budget.is_some() {
             advice.push(String::from("a budget has nothing to pay for without retries"));
         }
+        advice.extend(self.hedge.as_ref().and_then(HedgeParams::advice));
         advice
     }
 }
@@ -294,6 +301,30 @@ fn check_nesting(config: &StackConfig) -> Result<(), ConfigError> {
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::new(field, "0", "a time above zero, or leave it out"));
         }
+    }
+    Ok(())
+}
+
+/// Refuses a hedge that could never be sent, because no second attempt is left for it or because
+/// the first has ended by then.
+fn check_hedge(config: &StackConfig) -> Result<(), ConfigError> {
+    let Some(hedge) = &config.hedge else { return Ok(()) };
+    let attempts = config.retry.map_or(1, |retry| retry.max_attempts);
+    if attempts < 2 {
+        let allowed = "with a retry.max_attempts of 2 or more: a hedge is an attempt";
+        return Err(ConfigError::new("hedge", alloc::format!("{attempts} attempt"), allowed));
+    }
+    let (field, least) = match hedge.delay {
+        HedgeDelay::Fixed(delay) if delay > hedge.delay_min => ("hedge.delay", delay),
+        _ => ("hedge.delay_min", hedge.delay_min),
+    };
+    let (around, limit) = match config.attempt_timeout {
+        Some(timeout) => ("attempt_timeout", timeout),
+        None => ("total", config.total.unwrap_or(Duration::MAX)),
+    };
+    if least >= limit {
+        let allowed = alloc::format!("less than {around}, which is {limit:?}");
+        return Err(ConfigError::new(field, alloc::format!("{least:?}"), allowed));
     }
     Ok(())
 }

@@ -3,137 +3,17 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use seawall_policy::{Attempt, Timestamp, remaining_to_send};
+use seawall_policy::{Attempt, Purpose, Timestamp, remaining_to_send};
 use tokio::time::timeout_at;
 
-use crate::checkouts::nanos;
 use crate::stack::Stack;
 
-/// What all attempts of one call share with the code that makes them.
-#[derive(Debug)]
-pub struct CallShared {
-    /// [`NO_UPLOAD`], [`FLOWING`], or the time at which an upload that flowed ended.
-    upload: AtomicU64,
-    replayable: AtomicBool,
-    /// Something may have been sent.
-    sent: Marks,
-    in_checkout: Marks,
-    in_connect: Marks,
-    /// The last wait for a connection was in vain.
-    checkout_failed: Marks,
-    connect_failed: Marks,
-    /// Nanoseconds spent waiting for a connection from a pool.
-    checkout_nanos: AtomicU64,
-    /// Which attempts' last such wait ended when, where their clocks do not know yet: one that was
-    /// given up may run on beside the one that counts.
-    checkout_ended: Mutex<Vec<(u32, Timestamp)>>,
-}
+mod shared;
 
-/// Where the request body is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Upload {
-    /// There is none, it was complete at once, or it has ended and the clocks know.
-    Complete,
-    /// More of it is to come, and the time is its sender's: the clocks stand.
-    Flowing,
-    /// It has ended at this time, and the clocks do not know yet.
-    Ended(Timestamp),
-}
-
-impl CallShared {
-    /// For a call that has not begun.
-    #[must_use]
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self {
-            upload: AtomicU64::new(NO_UPLOAD),
-            replayable: AtomicBool::new(true),
-            sent: Marks::default(),
-            in_checkout: Marks::default(),
-            in_connect: Marks::default(),
-            checkout_failed: Marks::default(),
-            connect_failed: Marks::default(),
-            checkout_nanos: AtomicU64::new(0),
-            checkout_ended: Mutex::default(),
-        })
-    }
-
-    /// The request body outgrew what is kept for a second attempt.
-    pub fn outgrown(&self) {
-        self.replayable.store(false, Relaxed);
-    }
-
-    /// An attempt that was [sent](AttemptContext::mark_sent) reads the request body, and not all
-    /// of it is there. From here to its end, whatever its size, only a deadline the caller stated
-    /// ends the attempt: whoever reads the body has to bound the wait for each part of it.
-    pub fn upload_flows(&self) {
-        self.upload.store(FLOWING, Relaxed);
-    }
-
-    /// All of a body that flowed is there: the attempt's clocks start now.
-    pub fn upload_ended(&self, now: Timestamp) {
-        let ended = now.as_nanos().clamp(NO_UPLOAD + 1, FLOWING - 1);
-        let _ = self.upload.compare_exchange(FLOWING, ended, Relaxed, Relaxed);
-    }
-
-    /// Where the request body is.
-    #[must_use]
-    pub fn upload(&self) -> Upload {
-        match self.upload.load(Relaxed) {
-            NO_UPLOAD => Upload::Complete,
-            FLOWING => Upload::Flowing,
-            ended => Upload::Ended(Timestamp::from_nanos(ended)),
-        }
-    }
-
-    /// Whether the request can still be sent again.
-    #[must_use]
-    pub fn is_replayable(&self) -> bool {
-        self.replayable.load(Relaxed)
-    }
-
-    /// Time spent waiting for a connection from a pool, all attempts together.
-    #[must_use]
-    pub fn checkout_wait(&self) -> Duration {
-        Duration::from_nanos(self.checkout_nanos.load(Relaxed))
-    }
-
-    /// The time at which an upload that flowed ended, once.
-    pub(crate) fn take_upload_end(&self) -> Option<Timestamp> {
-        let Upload::Ended(at) = self.upload() else { return None };
-        self.upload.store(NO_UPLOAD, Relaxed);
-        Some(at)
-    }
-
-    fn checkout_ended(&self, sequence: u32, now: Timestamp) {
-        let mut ended = self.checkout_ended.lock();
-        ended.retain(|(of, _)| *of != sequence);
-        ended.push((sequence, now));
-    }
-
-    /// When the attempt's wait for a pool ended, once: the dependency's time begins there.
-    pub(crate) fn take_checkout_end(&self, sequence: u32) -> Option<Timestamp> {
-        let mut ended = self.checkout_ended.lock();
-        let place = ended.iter().position(|(of, _)| *of == sequence)?;
-        Some(ended.swap_remove(place).1)
-    }
-
-    pub(crate) fn is_sent(&self, sequence: u32) -> bool {
-        self.sent.is_set(sequence)
-    }
-
-    pub(crate) fn is_in_checkout(&self, sequence: u32) -> bool {
-        self.in_checkout.is_set(sequence)
-    }
-
-    pub(crate) fn is_in_connect(&self, sequence: u32) -> bool {
-        self.in_connect.is_set(sequence)
-    }
-}
+pub use shared::{CallShared, Upload};
 
 /// One attempt, as the code that makes it sees it.
 #[derive(Clone, Debug)]
@@ -143,6 +23,7 @@ pub struct AttemptContext {
     sequence: u32,
     number: u32,
     endpoint: usize,
+    purpose: Purpose,
     granted: Timestamp,
     deadline: Timestamp,
     cut_by_call: bool,
@@ -161,6 +42,7 @@ impl AttemptContext {
             sequence,
             number: attempt.number,
             endpoint: attempt.permit.endpoint(),
+            purpose: attempt.permit.purpose(),
             granted: attempt.permit.granted(),
             deadline: attempt.deadline,
             cut_by_call: attempt.cut_by_call,
@@ -177,6 +59,12 @@ impl AttemptContext {
     #[must_use]
     pub const fn endpoint(&self) -> usize {
         self.endpoint
+    }
+
+    /// What it is in its call: the first attempt, a retry, a redispatch or a hedge.
+    #[must_use]
+    pub const fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     /// When it was granted: it begins here.
@@ -339,7 +227,7 @@ impl Drop for CheckoutWait<'_> {
         shared.checkout_ended(*sequence, now);
         let cut = self.outcome == Waited::Dropped && now >= *deadline;
         let wait = now.since(self.begun);
-        shared.checkout_nanos.fetch_add(nanos(wait), Relaxed);
+        shared.add_checkout_wait(wait);
         stack.checkouts().count(wait, cut || self.outcome == Waited::TimedOut);
     }
 }
@@ -363,26 +251,6 @@ pub struct CheckoutTimeout;
 #[error("no connection made in time")]
 pub struct ConnectTimeout;
 
-/// A mark an attempt. The sixty-fourth and later ones share the last; a call makes at most 20.
-#[derive(Debug, Default)]
-struct Marks(AtomicU64);
-
-impl Marks {
-    fn set(&self, sequence: u32) {
-        self.0.fetch_or(1 << sequence.min(63), Relaxed);
-    }
-
-    fn clear(&self, sequence: u32) {
-        self.0.fetch_and(!(1 << sequence.min(63)), Relaxed);
-    }
-
-    fn is_set(&self, sequence: u32) -> bool {
-        self.0.load(Relaxed) & (1 << sequence.min(63)) != 0
-    }
-}
-
-const NO_UPLOAD: u64 = 0;
-const FLOWING: u64 = u64::MAX;
 /// What the answer needs for its way back. Source: seawall-design.
 const RETURN_MARGIN: Duration = Duration::from_millis(5);
 

@@ -9,14 +9,15 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use seawall_policy::{
-    Call, Cause, Class, Dependency, Done, Event, Operation, Outcome, StackParams, Step, Ticket,
-    Timestamp,
+    Call, Dependency, Done, Event, Operation, Outcome, StackParams, Step, Ticket, Timestamp,
 };
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::sleep_until;
 
 use crate::attempt::{AttemptContext, CallShared};
-use crate::flight::{Flown, InFlight, Lease, OnAbandon};
+use crate::flight::{InFlight, Lease, OnAbandon};
 use crate::stack::{SlotGuard, Stack};
+
+mod flights;
 
 /// What an attempt's future resolves to.
 pub trait Answer: Sized {
@@ -65,11 +66,20 @@ pub struct Called<T> {
     pub ended: Timestamp,
 }
 
+/// An answer, and the slot that is free when it has ended.
+type Brought<T> = (T, SlotGuard);
+
 /// A call under way. Dropping it is the caller leaving.
 struct Driver<'a, F: Future, A: OnAbandon<F>> {
     stack: &'a Stack,
     operation: Operation,
     flight: Option<InFlight<F>>,
+    /// The attempt made beside it.
+    hedge: Option<InFlight<F>>,
+    /// What one of the two has brought, while the other is waited for.
+    aside: Option<Brought<F::Output>>,
+    /// Whether a hedge was made.
+    hedged: bool,
     on_abandon: A,
     /// When the last event was.
     now: Timestamp,
@@ -114,8 +124,7 @@ impl Stack {
             catch_up(now, dependency, params);
             Operation::begin(now, dependency, params, call, rng)
         });
-        let mut driver =
-            Driver { stack: self, operation, flight: None, on_abandon, now, over: false };
+        let mut driver = Driver::new(self, operation, on_abandon, now);
         let mut value = None;
         let mut granted = None;
         let mut queued = Duration::ZERO;
@@ -140,20 +149,23 @@ impl Stack {
                     let context = AttemptContext::new(self, &shared, &sent, sequence);
                     // Before the user's code runs, so that its panic returns the permit.
                     let lease = Lease::new(self, &shared, sequence, sent, call.deadline);
-                    driver.flight = Some(InFlight::new(lease, attempt(context)));
+                    driver.launch(InFlight::new(lease, attempt(context)));
                     sequence += 1;
-                    match driver.fly(&shared).await {
-                        Landed::Over { answer, refused_here, done, slot } => {
-                            driver.over = true;
-                            let ended = driver.now;
-                            let kept = value.take().filter(|_| refused_here);
-                            let slot = kept.is_none().then_some(slot);
-                            let value = kept.or(Some(answer));
-                            return Called { value, done, slot, granted, queued, ended };
-                        }
-                        Landed::Again { kept, next } => (value, step) = (kept, next),
-                    }
+                    step = Step::Fly;
                 }
+                Step::Fly => match driver.fly(&shared).await {
+                    Landed::Over { answer, refused_here, done, slot } => {
+                        driver.over = true;
+                        let ended = driver.now;
+                        let kept = value.take().filter(|_| refused_here);
+                        let granted = if driver.hedged { slot.granted() } else { granted };
+                        let slot = kept.is_none().then_some(slot);
+                        let value = kept.or(Some(answer));
+                        return Called { value, done, slot, granted, queued, ended };
+                    }
+                    Landed::Again { kept, next } => (value, step) = (kept, next),
+                    Landed::On(next) => step = next,
+                },
             }
         }
     }
@@ -165,14 +177,30 @@ enum Landed<T> {
     Over { answer: T, refused_here: bool, done: Done, slot: SlotGuard },
     /// Something follows.
     Again { kept: Option<T>, next: Step },
+    /// Another attempt is in flight, or comes beside it.
+    On(Step),
 }
 
-impl<F, A> Driver<'_, F, A>
+impl<'a, F, A> Driver<'a, F, A>
 where
     F: Future,
     F::Output: Answer + Send,
     A: OnAbandon<F>,
 {
+    const fn new(stack: &'a Stack, operation: Operation, on_abandon: A, now: Timestamp) -> Self {
+        Self {
+            stack,
+            operation,
+            flight: None,
+            hedge: None,
+            aside: None,
+            hedged: false,
+            on_abandon,
+            now,
+            over: false,
+        }
+    }
+
     /// Sleeps until `at`, or until the ticket is decided, and says what follows.
     async fn wait(&mut self, at: Timestamp) -> Step {
         match self.operation.ticket() {
@@ -220,97 +248,6 @@ where
             self.operation.on_event(now, dependency, params, event, rng)
         })
     }
-
-    /// Polls the attempt to its end or its deadline, and asks what follows.
-    async fn fly(&mut self, shared: &CallShared) -> Landed<F::Output> {
-        loop {
-            let flown = poll_fn(|cx| match &mut self.flight {
-                Some(flight) => flight.poll(cx),
-                None => Poll::Ready(Flown::Deadline),
-            })
-            .await;
-            match flown {
-                Flown::Answer(answer) => return self.land(answer).await,
-                Flown::UploadEnded => self.restart(),
-                Flown::Deadline => return self.time_out(shared),
-            }
-        }
-    }
-
-    /// The upload has ended: starts the clocks again at its end.
-    fn restart(&mut self) {
-        let Some(flight) = &mut self.flight else { return };
-        let Some(ended) = flight.lease().settle(self.now) else { return };
-        let params = self.stack.params();
-        let (deadline, cut_by_call) = self.operation.restart_clocks(ended, &params);
-        flight.extend(deadline, cut_by_call);
-    }
-
-    /// The attempt was answered.
-    async fn land(&mut self, answer: F::Output) -> Landed<F::Output> {
-        let now = self.stack.clock().now();
-        let outcome = answer.outcome();
-        let replayable = answer.is_replayable();
-        let permit = self.flight.take().and_then(|mut flight| {
-            if let Some(ended) = flight.lease().settle(now) {
-                // What may follow has its time from there on.
-                self.operation.restart_clocks(ended, &self.stack.params());
-            }
-            flight.lease().take()
-        });
-        let Some(mut permit) = permit else {
-            return Landed::Again { kept: Some(answer), next: self.report(now, Event::Cut) };
-        };
-        let event = Event::Ended { permit: &mut permit, outcome, replayable };
-        let next = self.report(now, event);
-        let slot = SlotGuard::new(self.stack.clone(), permit);
-        match next {
-            Step::Done(done) => {
-                let refused_here = outcome.class() == Class::RefusedHere;
-                Landed::Over { answer, refused_here, done, slot }
-            }
-            Step::WaitUntil(at) if self.operation.ticket().is_none() => {
-                // No permit and no ticket is held across this wait but the answer's own.
-                let due = at.max(now.after(SET_ASIDE)).min(self.operation.deadline());
-                let due = self.stack.clock().instant(due);
-                let kept = timeout_at(due, answer.set_aside()).await.ok().flatten();
-                drop(slot);
-                Landed::Again { kept, next }
-            }
-            // Redispatched: it never reached an endpoint, so there is no connection to let go of.
-            Step::WaitUntil(_) | Step::Send(_) => Landed::Again { kept: Some(answer), next },
-        }
-    }
-
-    /// The attempt's time is up: its own timeout is recorded, the call's deadline is not, and the
-    /// attempt itself goes to the abandoned.
-    fn time_out(&mut self, shared: &CallShared) -> Landed<F::Output> {
-        let now = self.stack.clock().now();
-        let mut flight = self.flight.take();
-        let cut = flight.as_ref().is_none_or(InFlight::is_cut_by_call);
-        let mut sent = true;
-        let mut own = Cause::AttemptTimeout;
-        if let Some(flight) = &mut flight {
-            flight.lease().settle(now);
-            (sent, own) = (flight.lease().is_sent(), flight.lease().cause_of_timeout());
-        }
-        let event = match flight.as_mut().and_then(|flight| flight.lease().permit()) {
-            Some(permit) if !(sent && cut) => Event::Ended {
-                permit,
-                outcome: Outcome::of(if cut { Cause::DeadlinePassed } else { own }),
-                replayable: shared.is_replayable(),
-            },
-            _ => Event::Cut,
-        };
-        let next = self.report(now, event);
-        if let Some(mut flight) = flight {
-            if !cut {
-                flight.give_up(now);
-            }
-            self.on_abandon.abandon(flight);
-        }
-        Landed::Again { kept: None, next }
-    }
 }
 
 impl<F: Future, A: OnAbandon<F>> Drop for Driver<'_, F, A> {
@@ -321,15 +258,16 @@ impl<F: Future, A: OnAbandon<F>> Drop for Driver<'_, F, A> {
         if let Some(ticket) = self.operation.ticket() {
             self.stack.forget(ticket);
         }
-        match self.flight.take() {
+        if self.flight.is_none() && self.hedge.is_none() {
+            let now = self.stack.clock().now();
+            self.stack.with(|dependency, params, _| {
+                self.operation.caller_left(now, dependency, params);
+            });
+        }
+        for flight in [self.flight.take(), self.hedge.take()].into_iter().flatten() {
             // What panicked cannot go on.
-            Some(flight) if std::thread::panicking() => drop(flight),
-            Some(flight) => self.on_abandon.abandon(flight),
-            None => {
-                let now = self.stack.clock().now();
-                self.stack.with(|dependency, params, _| {
-                    self.operation.caller_left(now, dependency, params);
-                });
+            if !std::thread::panicking() {
+                self.on_abandon.abandon(flight);
             }
         }
     }
@@ -346,8 +284,6 @@ pub(crate) fn catch_up(now: Timestamp, dependency: &mut Dependency, params: &Sta
 const LOOK_UP: Duration = Duration::from_millis(10);
 /// Tokio's timers go off on whole milliseconds.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
-/// How long an answer may take to let go of its connection, if its retry is not later.
-const SET_ASIDE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

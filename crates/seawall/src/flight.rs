@@ -14,6 +14,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use seawall_policy::{Cause, Outcome, Timestamp};
 use tokio::time::{Sleep, sleep_until};
@@ -76,6 +77,9 @@ pin_project_lite::pin_project! {
         deadline: Timestamp,
         cut_by_call: bool,
         stated: Timestamp,
+        hedge_at: Timestamp,
+        // How long it is given alone.
+        alone: Duration,
     }
 }
 
@@ -84,18 +88,31 @@ pub(crate) enum Flown<T> {
     Answer(T),
     /// The upload has ended: its clocks are to be started again.
     UploadEnded,
+    /// It has been alone for as long as it is given, by this time.
+    HedgeDue(Timestamp),
     Deadline,
 }
 
 impl<F: Future> InFlight<F> {
     pub(crate) fn new(lease: Lease, future: F) -> Self {
-        let Lease { deadline, cut_by_call, stated, .. } = lease;
-        let slow_at = match &lease.hold {
-            Hold::Permit(permit) => permit.slow_at(),
-            Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
+        let Lease { deadline, cut_by_call, stated, hedge_at, .. } = lease;
+        let (slow_at, granted) = match &lease.hold {
+            Hold::Permit(permit) => (permit.slow_at(), permit.granted()),
+            Hold::Held(_) | Hold::Nothing => (Timestamp::MAX, Timestamp::MAX),
         };
-        let timer = sleep_until(lease.stack.clock().instant(slow_at.min(deadline)));
-        Self(Box::pin(Flight { future, timer, lease, deadline, cut_by_call, stated }))
+        let first = slow_at.min(deadline).min(hedge_at);
+        let timer = sleep_until(lease.stack.clock().instant(first));
+        let alone = hedge_at.since(granted);
+        Self(Box::pin(Flight {
+            future,
+            timer,
+            lease,
+            deadline,
+            cut_by_call,
+            stated,
+            hedge_at,
+            alone,
+        }))
     }
 
     /// Polls the attempt, and its slow threshold; ready with the answer, or at the deadline.
@@ -109,7 +126,10 @@ impl<F: Future> InFlight<F> {
         {
             let stack = &flight.lease.stack;
             permit.restart(since, &stack.params());
-            let next = permit.slow_at().min(*flight.deadline);
+            if *flight.hedge_at != Timestamp::MAX {
+                *flight.hedge_at = since.after(*flight.alone);
+            }
+            let next = permit.slow_at().min(*flight.deadline).min(*flight.hedge_at);
             flight.timer.as_mut().reset(stack.clock().instant(next));
         }
         loop {
@@ -125,7 +145,15 @@ impl<F: Future> InFlight<F> {
                 // Else only the idle limit of the body applies; look again a little later.
                 Upload::Flowing => now.after(UPLOAD_TICK).min(*flight.stated),
                 Upload::Complete if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
-                Upload::Complete => flight.lease.watch(now).min(*flight.deadline),
+                Upload::Complete if now >= *flight.hedge_at => {
+                    *flight.hedge_at = Timestamp::MAX;
+                    let next = flight.lease.watch(now).min(*flight.deadline);
+                    flight.timer.as_mut().reset(clock.instant(next));
+                    return Poll::Ready(Flown::HedgeDue(now));
+                }
+                Upload::Complete => {
+                    flight.lease.watch(now).min(*flight.deadline).min(*flight.hedge_at)
+                }
             };
             flight.timer.as_mut().reset(clock.instant(next));
         }
@@ -139,8 +167,22 @@ impl<F: Future> InFlight<F> {
             Hold::Permit(permit) => permit.slow_at(),
             Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
         };
-        let at = flight.lease.stack.clock().instant(deadline.min(slow_at));
+        let next = deadline.min(slow_at).min(*flight.hedge_at);
+        let at = flight.lease.stack.clock().instant(next);
         flight.timer.as_mut().reset(at);
+    }
+
+    /// Its time begins at `now`: a large upload has ended.
+    pub(crate) fn restart_hedge(&mut self, now: Timestamp) {
+        let flight = self.0.as_mut().project();
+        if *flight.hedge_at != Timestamp::MAX {
+            *flight.hedge_at = now.after(*flight.alone);
+        }
+    }
+
+    /// Nobody waits for it any longer, so nothing is made beside it.
+    fn stay_alone(&mut self) {
+        *self.0.as_mut().project().hedge_at = Timestamp::MAX;
     }
 
     pub(crate) fn lease(&mut self) -> &mut Lease {
@@ -208,6 +250,7 @@ where
         if !self.may_run_on() {
             return;
         }
+        self.stay_alone();
         self.lease().orphan();
         if !self.take_own_clocks() {
             return;
@@ -225,6 +268,7 @@ where
                     self.lease().end(stack.clock().now());
                     return;
                 }
+                Flown::HedgeDue(_) => {}
                 Flown::UploadEnded => {
                     let ended = self.lease().settle(now).unwrap_or(now);
                     let own = params.attempt_timeout().map_or(Timestamp::MAX, |t| ended.after(t));
@@ -253,7 +297,7 @@ impl<F: Future> std::fmt::Debug for InFlight<F> {
 }
 
 /// How often a flowing upload is looked at.
-const UPLOAD_TICK: std::time::Duration = std::time::Duration::from_millis(200);
+const UPLOAD_TICK: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests;

@@ -90,8 +90,16 @@
 //! | breaker open, bulkhead full, checkout timeout | refused here, nothing was sent |
 //! | caller left | the outcome was classified as the caller's departure |
 //!
-//! # Who leaves when
+//! # Two at once
 //!
+//! With a [`HedgeOptions`] in its [`StackConfig`], a stack sends a second attempt beside one that
+//! takes longer than nearly all others did, to another endpoint, if the call may be repeated and
+//! the dependency is not busy. The first final answer counts; the other attempt is dropped. A hedge
+//! is one of the `max_attempts`, is paid from the retry budget, and at most 2 % of the calls have
+//! one. Off unless configured.
+//!
+//! # Who leaves when
+//!//!
 //! Dropping a call's future is its caller leaving, allowed at any point. What was never sent gives
 //! everything back. What was sent may be executing: it is cancelled ([`Cancel`]) or runs on
 //! ([`Finish`]), and holds its slot until its end or until it is given up.
@@ -145,8 +153,8 @@ pub use report::{Error, Report};
 pub use seal::{Changed, Seal, SealBody, SealFuture, SealLayer, SealService};
 pub use seawall_policy::{
     AnswerSignals, BackoffOptions, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
-    Cause, Class, ConfigError, Jitter, Outcome, Problem, Ratio, RetryAfter, RetryOptions, Safety,
-    StackConfig, StackParams, StopReason, Timestamp,
+    Cause, Class, ConfigError, HedgeDelay, HedgeOptions, Jitter, Outcome, Problem, Purpose, Ratio,
+    RetryAfter, RetryOptions, Safety, StackConfig, StackParams, StopReason, Timestamp,
 };
 pub use stack::{SlotGuard, Stack};
 pub use switch::{AuditEvent, AuditLine, Change, KillSwitch, Scope, SwitchedOff};

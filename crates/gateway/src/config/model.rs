@@ -153,6 +153,7 @@ impl Upstream {
             total: Some(self.timeouts.total),
             retry: self.retry,
             budget: self.budget,
+            hedge: None,
             breaker: self.breaker.map(judged),
             attempt_timeout: Some(self.timeouts.attempt),
             bulkhead: Some(self.bulkhead),

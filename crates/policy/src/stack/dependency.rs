@@ -19,11 +19,14 @@
 
 mod admission;
 mod feedback;
+mod hedging;
 mod money;
 mod reshape;
 mod standing;
 mod terms;
+mod views;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -45,9 +48,10 @@ pub use reshape::Reshaped;
 pub use standing::{Avoid, Standing};
 pub use terms::{
     Admitted, Counters, EndpointView, HeldCall, LaneView, LoggedTransition, LoggedVerdict, Permit,
-    Rejection,
+    Purpose, Rejection,
 };
 
+use hedging::Hedging;
 use standing::Endpoint;
 use terms::{Slot, SlotKind};
 
@@ -62,6 +66,10 @@ pub struct Dependency {
     /// Payments that came back while there was no budget, for when there is one again. At most
     /// the retries that waited when it was switched off.
     refunds_owed: u32,
+    /// Made when the first parameters with a hedge are seen.
+    hedging: Option<Box<Hedging>>,
+    /// Calls in flight but for streams: how many a call finds says how busy the dependency is.
+    active: u32,
     scout: ScoutPass,
     /// Slots of calls whose caller left, by the time at which they are given up. Bounded by the
     /// bulkhead's limit, each holds a slot of it; without one by [`MOST_HELD`].
@@ -108,6 +116,8 @@ impl Dependency {
             bulkhead: Bulkhead::new(lanes),
             budget: None,
             refunds_owed: 0,
+            hedging: None,
+            active: 0,
             scout: ScoutPass::new(),
             held: BTreeMap::new(),
             next_held: 0,
@@ -197,6 +207,7 @@ impl Dependency {
         };
         if self.bulkhead.to_stream(now, bulkhead, permit.slot.lane) {
             permit.slot.kind = SlotKind::Stream;
+            self.active = self.active.saturating_sub(1);
             return Ok(());
         }
         Err(Rejection { cause: Cause::StreamsFull, retry_after: FULL_RETRY_AFTER })
@@ -280,37 +291,6 @@ impl Dependency {
         self.orphans + self.held.len()
     }
 
-    /// An endpoint, seen from a lane. `None` if either does not exist.
-    #[must_use]
-    pub fn endpoint_view(
-        &self,
-        now: Timestamp,
-        params: &StackParams,
-        endpoint: usize,
-        lane: usize,
-    ) -> Option<EndpointView> {
-        let endpoint = self.endpoints.get(endpoint)?;
-        let breaker = endpoint.breakers.get(lane)?;
-        Some(EndpointView {
-            in_flight: endpoint.in_flight,
-            standing: endpoint.standing(now, params),
-            ejected_until: endpoint.conduct.ejected_until(now),
-            breaker: breaker.state(),
-            open_until: breaker.next_deadline(&params.breaker),
-            counts: breaker.counts(now, &params.breaker),
-        })
-    }
-
-    /// A lane. `None` if it does not exist.
-    #[must_use]
-    pub fn lane_view(&self, now: Timestamp, lane: usize) -> Option<LaneView> {
-        let times = &self.lanes.get(lane)?.times;
-        Some(LaneView {
-            in_flight: self.bulkhead.in_flight_of(lane),
-            p99: times.quantile(now, P99),
-        })
-    }
-
     /// Whether neither the operator nor a breaker in its retries-off mode forbids retries.
     pub(super) fn retries_on(&self, now: Timestamp, params: &StackParams, lane: usize) -> bool {
         let allowed = |endpoint: &Endpoint| {
@@ -338,8 +318,14 @@ impl Dependency {
         if let Some(outlier) = permit.outlier.take() {
             self.endpoints[permit.slot.endpoint].conduct.on_ignore(&outlier);
         }
-        if !permit.is_sent() && permit.take_paid() {
+        if permit.is_sent() {
+            return;
+        }
+        if permit.take_paid() {
             self.refund(now, params);
+        }
+        if permit.take_allowance() {
+            self.refund_allowance(now, params);
         }
     }
 
@@ -355,6 +341,9 @@ impl Dependency {
             SlotKind::Bulkhead => self.bulkhead.release(now, params.slots(), slot.lane),
             SlotKind::Stream => self.bulkhead.release_stream(),
             SlotKind::Unlimited => {}
+        }
+        if slot.kind != SlotKind::Stream {
+            self.active = self.active.saturating_sub(1);
         }
         let endpoint = &mut self.endpoints[slot.endpoint];
         endpoint.in_flight = endpoint.in_flight.saturating_sub(1);

@@ -3,9 +3,13 @@
 //! The edge that drives it sends, sleeps and wakes, and decides nothing:
 //! 1. [`Operation::begin`], and from then on [`Operation::on_event`], yield a [`Step`].
 //! 2. [`Step::Send`]: make the attempt before its deadline, then report [`Event::Ended`].
+//!    At its [`hedge_at`](Attempt::hedge_at), if it is still out, report [`Event::HedgeDue`], which
+//!    may yield a second attempt to be made beside it.
 //! 3. [`Step::WaitUntil`]: report [`Event::Tick`] then, or earlier when
 //!    [`Operation::ticket`] is woken. A tick too early yields the same step again.
-//! 4. [`Step::Done`]: the call is over. Or the caller leaves: [`Operation::caller_left`].
+//! 4. [`Step::Fly`]: nothing new; go on with what is in flight.
+//! 5. [`Step::Done`]: the call is over. What is still in flight has lost and is cancelled: dropped,
+//!    and its permit abandoned. Or the caller leaves: [`Operation::caller_left`].
 //!
 //! While an attempt is being made, the edge also
 //! - marks its permit as sent ([`Permit::mark_sent`]) just before the first byte may leave,
@@ -24,13 +28,14 @@
 //! only where nothing was ever sent.
 
 mod follow;
+mod hedging;
 mod terms;
 mod tried;
 
 use core::time::Duration;
 
 use super::StackParams;
-use super::dependency::{Admitted, Dependency, Fitting, Permit, Rejection};
+use super::dependency::{Admitted, Dependency, Fitting, Permit, Purpose, Rejection};
 use crate::bulkhead::Ticket;
 use crate::outcome::{Cause, Outcome};
 use crate::retry::StopReason;
@@ -39,6 +44,7 @@ use crate::time::Timestamp;
 
 pub use terms::{Attempt, Call, Done, Event, Step};
 
+use hedging::Flights;
 use tried::{Others, Tried};
 
 /// One whole call. See the module.
@@ -51,6 +57,7 @@ pub struct Operation {
     attempts: u32,
     redispatches: u32,
     tried: Tried,
+    flights: Flights,
     last: Option<Outcome>,
     previous_delay: Duration,
     /// When the attempt being made, or waited for, began.
@@ -89,6 +96,7 @@ impl Operation {
             attempts: 0,
             redispatches: 0,
             tried: Tried::default(),
+            flights: Flights::default(),
             last: None,
             previous_delay: Duration::ZERO,
             attempt_begun: now,
@@ -117,12 +125,21 @@ impl Operation {
             }
             (Phase::Sent, Event::Ended { permit, outcome, replayable }) => {
                 dependency.record(now, params, permit, &outcome, rng);
-                self.take_back(dependency, permit, &outcome);
+                self.take_back(now, dependency, params, permit, &outcome);
                 if !permit.is_sent() {
                     // A redispatch must not wait for the slot of the attempt it stands in for.
                     dependency.vacate(now, params, permit);
                 }
-                self.follow(now, dependency, params, &outcome, replayable, rng)
+                match self.land(dependency, permit, outcome) {
+                    Some(last) => self.follow(now, dependency, params, &last, replayable, rng),
+                    None => Step::Fly,
+                }
+            }
+            (Phase::Sent, Event::HedgeDue { replayable }) => {
+                match self.hedge(now, dependency, params, replayable, rng) {
+                    Some(hedge) => Step::Send(hedge),
+                    None => Step::Fly,
+                }
             }
             (Phase::Sent, Event::Cut) => {
                 let (reason, cause) = (StopReason::Deadline, Cause::DeadlineCut);
@@ -130,7 +147,7 @@ impl Operation {
                 self.finish(now, dependency, params, reason, cause, None)
             }
             (Phase::BackingOff(until) | Phase::Queued(_, until), _) => Step::WaitUntil(until),
-            (Phase::Sent, Event::Tick) => Step::WaitUntil(self.attempt_deadline(params).0),
+            (Phase::Sent, Event::Tick) => Step::Fly,
         }
     }
 
@@ -182,10 +199,8 @@ impl Operation {
         rng: &mut impl Rng,
     ) -> Step {
         let lane = self.call.lane;
-        let is_retry = self.attempts > 0 && !self.redispatching;
-        if is_retry && !dependency.retries_on(now, params, lane) {
-            let (reason, cause) = (StopReason::RetriesOff, Cause::DeadlinePassed);
-            return self.finish(now, dependency, params, reason, cause, None);
+        if self.is_switched_off(now, dependency, params) {
+            return self.switched_off(now, dependency, params);
         }
         let fitting = dependency.fitting(now, lane, now.until(self.deadline));
         if fitting == Fitting::CannotFit {
@@ -207,6 +222,10 @@ impl Operation {
         ticket: Ticket,
         rng: &mut impl Rng,
     ) -> Step {
+        if self.is_switched_off(now, dependency, params) {
+            dependency.cancel(now, params, ticket);
+            return self.switched_off(now, dependency, params);
+        }
         let avoid = Others { tried: self.tried, at_any_price: self.redispatching };
         let mut admitted = dependency.claim(now, params, self.call.lane, ticket, avoid, rng);
         let mut fitting = Fitting::Fits;
@@ -224,6 +243,27 @@ impl Operation {
             };
         }
         self.admitted(now, dependency, params, admitted, fitting)
+    }
+
+    /// Whether the next attempt is a retry and retries are off by now.
+    fn is_switched_off(
+        &self,
+        now: Timestamp,
+        dependency: &Dependency,
+        params: &StackParams,
+    ) -> bool {
+        let is_retry = self.attempts > 0 && !self.redispatching;
+        is_retry && !dependency.retries_on(now, params, self.call.lane)
+    }
+
+    fn switched_off(
+        &mut self,
+        now: Timestamp,
+        dependency: &mut Dependency,
+        params: &StackParams,
+    ) -> Step {
+        let (reason, cause) = (StopReason::RetriesOff, Cause::DeadlinePassed);
+        self.finish(now, dependency, params, reason, cause, None)
     }
 
     /// Ends the call before an attempt that could not be answered in time.
@@ -276,22 +316,22 @@ impl Operation {
     ) -> Attempt {
         self.phase = Phase::Sent;
         self.tried.add(permit.endpoint());
-        let counters = dependency.counters_mut();
-        if self.redispatching {
-            self.redispatches += 1;
-            counters.redispatches += 1;
-        } else {
-            match self.attempts {
-                0 => counters.first_attempts += 1,
-                _ => counters.retries += 1,
-            }
-            self.attempts += 1;
+        permit.serve(match (self.redispatching, self.attempts) {
+            (true, _) => Purpose::Redispatch,
+            (false, 0) => Purpose::First,
+            (false, _) => Purpose::Retry,
+        });
+        *dependency.counters_mut().attempts_mut(permit.purpose()) += 1;
+        match permit.purpose() {
+            Purpose::Redispatch => self.redispatches += 1,
+            _ => self.attempts += 1,
         }
         if core::mem::take(&mut self.paid) {
             permit.pay();
         }
         let (deadline, cut_by_call) = self.attempt_deadline(params);
-        Attempt { number: self.attempts, deadline, cut_by_call, permit }
+        let hedge_at = self.take_off(dependency, params, &permit).filter(|at| *at < deadline);
+        Attempt { number: self.attempts, deadline, cut_by_call, hedge_at, permit }
     }
 
     /// Ends the call. `cause` is the outcome only where no attempt has one.
@@ -321,9 +361,12 @@ impl Operation {
     /// When the attempt that began at `attempt_begun` is given up, and whether that is because
     /// the whole call is.
     fn attempt_deadline(&self, params: &StackParams) -> (Timestamp, bool) {
-        let own = params
-            .attempt_timeout
-            .map_or(Timestamp::MAX, |timeout| self.attempt_begun.after(timeout));
+        self.deadline_from(self.attempt_begun, params)
+    }
+
+    /// The same for an attempt that begins at `begun`.
+    fn deadline_from(&self, begun: Timestamp, params: &StackParams) -> (Timestamp, bool) {
+        let own = params.attempt_timeout.map_or(Timestamp::MAX, |timeout| begun.after(timeout));
         (own.min(self.deadline), self.deadline < own)
     }
 

@@ -1,4 +1,6 @@
 //! Computes what one tap can cost at the bottom of a chain of layers, and how long it can take.
+//!
+//! A hedge is one of its layer's attempts, so it adds nothing to the number and shortens the time.
 
 use core::time::Duration;
 

@@ -1,7 +1,8 @@
 use std::pin::Pin;
 
 use seawall_policy::{
-    BreakerOptions, BreakerState, BulkheadOptions, Outcome, Ratio, Safety, StackConfig, StopReason,
+    BreakerOptions, BreakerState, BulkheadOptions, Cause, Class, HedgeDelay, HedgeOptions, Outcome,
+    Ratio, Safety, StackConfig, StopReason,
 };
 use tokio::time::{sleep, timeout};
 
@@ -12,6 +13,7 @@ use crate::report::Error;
 use crate::testing::{Count, Said, call, config, holding, ms, poll_once, stack, status};
 
 mod drops;
+mod hedges;
 mod stops;
 
 type Made = Pin<Box<dyn Future<Output = Said> + Send>>;
@@ -42,6 +44,17 @@ fn touchy() -> BreakerOptions {
 fn one_at_a_time(wait: Duration, queue: u32) -> StackConfig {
     let limit = BulkheadOptions { wait, queue, ..BulkheadOptions::with_limit(1) };
     StackConfig { bulkhead: Some(limit), ..config() }
+}
+
+/// A hedge after 20 ms, whatever it costs, to another endpoint.
+fn hedging() -> StackConfig {
+    let hedge = HedgeOptions {
+        delay: HedgeDelay::Fixed(ms(20)),
+        max_extra: Ratio::ONE,
+        max_load: Ratio::ONE,
+        ..HedgeOptions::default()
+    };
+    StackConfig { hedge: Some(hedge), ..config() }
 }
 
 fn breaker(stack: &Stack) -> BreakerState {

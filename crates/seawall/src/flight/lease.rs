@@ -16,6 +16,7 @@ pub(crate) struct Lease {
     pub(super) hold: Hold,
     pub(super) deadline: Timestamp,
     pub(super) cut_by_call: bool,
+    pub(super) hedge_at: Timestamp,
     /// What the caller stated: it holds while the upload flows, too.
     pub(super) stated: Timestamp,
 }
@@ -42,6 +43,7 @@ impl Lease {
             hold: Hold::Permit(attempt.permit),
             deadline: attempt.deadline,
             cut_by_call: attempt.cut_by_call,
+            hedge_at: attempt.hedge_at.unwrap_or(Timestamp::MAX),
             stated: stated.unwrap_or(Timestamp::MAX),
         }
     }

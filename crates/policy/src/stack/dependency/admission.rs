@@ -111,10 +111,11 @@ impl Dependency {
             return self.refuse_slot(now, params, lane, kind);
         };
         self.endpoints[endpoint].in_flight += 1;
+        self.active += 1;
         self.lanes[lane].permits += 1;
         let outlier = self.begin_conduct(now, params, endpoint, lane);
         let slot = Slot { endpoint, lane, kind };
-        Admitted::Permit(Permit::new(now, params, slot, breaker, outlier))
+        Admitted::Permit(Permit::new(now, params, slot, breaker, outlier).finding(self.active))
     }
 
     /// The breakers closed the door while the call waited for its slot.

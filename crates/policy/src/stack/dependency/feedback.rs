@@ -61,7 +61,7 @@ impl Dependency {
         if now >= permit.slow_at() {
             self.on_slow(now, params, permit, rng);
         }
-        self.record_time(now, permit, outcome);
+        self.record_time(now, params, permit, outcome);
         if params.balance == Balance::PeakEwma {
             self.record_load(now, permit, outcome);
         }
@@ -135,19 +135,28 @@ impl Dependency {
 
     /// Adds a sample to the estimate: the time of an answer, or "at least this slow" for a call
     /// that was cut. What was refused or never processed tells nothing about service time.
-    fn record_time(&mut self, now: Timestamp, permit: &Permit, outcome: &Outcome) {
+    fn record_time(
+        &mut self,
+        now: Timestamp,
+        params: &StackParams,
+        permit: &Permit,
+        outcome: &Outcome,
+    ) {
         let elapsed = now.since(permit.granted);
         let times = &mut self.lanes[permit.slot.lane].times;
-        match outcome.cause() {
-            Cause::Status(429 | 502 | 503 | 504) => {}
+        let was_answered = match outcome.cause() {
+            Cause::Status(429 | 502 | 503 | 504) => return,
             Cause::Status(_) | Cause::Answered | Cause::BusinessError => {
                 times.record(now, elapsed);
+                true
             }
             Cause::AttemptTimeout | Cause::DeadlineCut | Cause::CallerLeft if permit.is_sent() => {
                 times.record_at_least(now, elapsed);
+                false
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.record_utilisation(now, params, permit, elapsed, was_answered);
     }
 
     /// What the attempt says of the cost of its endpoint. A 429 asks for less, as a failure does.

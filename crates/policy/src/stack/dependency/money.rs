@@ -43,7 +43,7 @@ impl Dependency {
     }
 
     /// The budget, if there is one now, with what it was owed while there was none.
-    fn funds<'a>(
+    pub(super) fn funds<'a>(
         &mut self,
         now: Timestamp,
         params: &'a StackParams,

@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::standing::Standing;
 use crate::breaker::{BreakerPermit, BreakerState, Transition, WindowCounts};
 use crate::bulkhead::Ticket;
+use crate::hedge::HedgeRefusal;
 use crate::outcome::Cause;
 use crate::outlier::{OutlierPermit, Verdict};
 use crate::stack::StackParams;
@@ -28,6 +29,19 @@ pub(super) enum SlotKind {
     Vacated,
 }
 
+/// What an attempt is in its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// The first.
+    First,
+    /// A later one, after one that failed.
+    Retry,
+    /// In place of one that never reached its endpoint.
+    Redispatch,
+    /// A later one, beside one that takes long.
+    Hedge,
+}
+
 /// The right to make one attempt. Comes back through [`release`](super::Dependency::release)
 /// or [`abandon`](super::Dependency::abandon), exactly once.
 #[derive(Debug)]
@@ -47,7 +61,12 @@ pub struct Permit {
     /// Whether its breaker knows that it is slow.
     pub(super) told_breaker: bool,
     slow_at: Timestamp,
+    /// Calls in flight when it was granted, itself included.
+    pub(super) found: u32,
+    purpose: Purpose,
     paid: bool,
+    /// A hedge, paid for from the allowance of hedges.
+    allowed: bool,
     sent: bool,
 }
 
@@ -69,11 +88,20 @@ impl Permit {
             watched: now,
             told_breaker: false,
             slow_at: Timestamp::MAX,
+            found: 1,
+            purpose: Purpose::First,
             paid: false,
+            allowed: false,
             sent: false,
         };
         permit.watch(now, params);
         permit
+    }
+
+    /// Says how many calls were in flight when it was granted, itself included.
+    pub(super) const fn finding(mut self, in_flight: u32) -> Self {
+        self.found = in_flight;
+        self
     }
 
     /// Counts its age from `since`, and sets when to ask about it next.
@@ -120,6 +148,12 @@ impl Permit {
         self.sent = false;
     }
 
+    /// What it is in its call.
+    #[must_use]
+    pub const fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
     /// Whether anything may have been sent.
     #[must_use]
     pub const fn is_sent(&self) -> bool {
@@ -146,6 +180,17 @@ impl Permit {
 
     pub(in crate::stack) const fn pay(&mut self) {
         self.paid = true;
+    }
+
+    /// As [`Permit::take_paid`], of the allowance of hedges.
+    pub(in crate::stack) const fn take_allowance(&mut self) -> bool {
+        core::mem::replace(&mut self.allowed, false)
+    }
+
+    /// Says what it is in its call.
+    pub(in crate::stack) const fn serve(&mut self, purpose: Purpose) {
+        self.purpose = purpose;
+        self.allowed = matches!(purpose, Purpose::Hedge);
     }
 }
 
@@ -193,6 +238,12 @@ pub struct Counters {
     pub retries: u64,
     /// Redispatches admitted to be sent.
     pub redispatches: u64,
+    /// Second attempts in parallel admitted to be sent.
+    pub hedges: u64,
+    /// Hedges whose answer was the call's, while the first attempt was still out.
+    pub hedges_won: u64,
+    /// Hedges that were due and not sent, by [`HedgeRefusal::index`].
+    pub hedges_refused: [u64; HedgeRefusal::ALL.len()],
     /// Retries not made because the budget was empty.
     pub budget_exhausted: u64,
     /// Attempts not sent because the deadline had passed or could not be met.
@@ -206,6 +257,18 @@ pub struct Counters {
     /// Attempts that nobody waited for any longer after they were sent: their caller had left, the
     /// call's deadline had passed, or their own time was up.
     pub abandoned: u64,
+}
+
+impl Counters {
+    /// The count of attempts that are this.
+    pub(in crate::stack) const fn attempts_mut(&mut self, purpose: Purpose) -> &mut u64 {
+        match purpose {
+            Purpose::First => &mut self.first_attempts,
+            Purpose::Retry => &mut self.retries,
+            Purpose::Redispatch => &mut self.redispatches,
+            Purpose::Hedge => &mut self.hedges,
+        }
+    }
 }
 
 /// A breaker's transition with its place.

@@ -7,7 +7,7 @@ use crate::outcome::{Cause, Class, Outcome};
 use crate::retry::{self, Decision, Facts, StopReason};
 use crate::rng::Rng;
 use crate::stack::StackParams;
-use crate::stack::dependency::{Dependency, Fitting, Payment, Permit};
+use crate::stack::dependency::{Dependency, Fitting, Payment, Permit, Purpose};
 use crate::time::Timestamp;
 
 impl Operation {
@@ -15,7 +15,9 @@ impl Operation {
     /// before anything was sent has not used: its payment and, if we refused it, its number.
     pub(super) fn take_back(
         &mut self,
+        now: Timestamp,
         dependency: &mut Dependency,
+        params: &StackParams,
         permit: &mut Permit,
         outcome: &Outcome,
     ) {
@@ -24,24 +26,23 @@ impl Operation {
             self.last = Some(*outcome);
         }
         let was_made = !refused_here && outcome.class() != Class::Cancelled;
-        let paid = permit.take_paid();
+        let (paid, allowed) = (permit.take_paid(), permit.take_allowance());
         if permit.is_sent() || was_made {
             return;
         }
-        self.paid |= paid;
+        if allowed {
+            let payment = if paid { Payment::Paid } else { Payment::Free };
+            dependency.refund_hedge(now, params, payment);
+        } else {
+            self.paid |= paid;
+        }
         if !refused_here {
             return;
         }
-        let counters = dependency.counters_mut();
-        if self.redispatching {
-            self.redispatches -= 1;
-            counters.redispatches -= 1;
-        } else {
-            self.attempts -= 1;
-            match self.attempts {
-                0 => counters.first_attempts -= 1,
-                _ => counters.retries -= 1,
-            }
+        *dependency.counters_mut().attempts_mut(permit.purpose()) -= 1;
+        match permit.purpose() {
+            Purpose::Redispatch => self.redispatches -= 1,
+            _ => self.attempts -= 1,
         }
     }
 

@@ -29,6 +29,8 @@ pub enum Step {
     Send(Attempt),
     /// Report a tick then.
     WaitUntil(Timestamp),
+    /// Go on with the attempts in flight.
+    Fly,
     /// The call is over.
     Done(Done),
 }
@@ -44,6 +46,8 @@ pub struct Attempt {
     /// Whether the deadline is the call's own, before the attempt timeout: being cut there says
     /// nothing about the dependency.
     pub cut_by_call: bool,
+    /// When to report [`Event::HedgeDue`], if it has not ended by then.
+    pub hedge_at: Option<Timestamp>,
     /// The right to make it; names the endpoint.
     pub permit: Permit,
 }
@@ -53,6 +57,11 @@ pub struct Attempt {
 pub enum Event<'a> {
     /// Time passed, or the ticket was woken.
     Tick,
+    /// The attempt has taken as long as it is given alone.
+    HedgeDue {
+        /// Whether the request can be sent a second time now, byte for byte.
+        replayable: bool,
+    },
     /// The call's own deadline came before the attempt's end. The edge abandons the attempt, which
     /// is recorded when it really ends, or is cancelled.
     Cut,
@@ -72,7 +81,7 @@ pub enum Event<'a> {
 pub struct Done {
     /// The last attempt's outcome; our refusal only if nothing was sent.
     pub outcome: Outcome,
-    /// Attempts that were sent.
+    /// Attempts that were sent, hedges among them.
     pub attempts: u32,
     /// Other endpoints tried at once, beside the attempts.
     pub redispatches: u32,

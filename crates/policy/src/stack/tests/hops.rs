@@ -47,6 +47,7 @@ fn serve(hops: &[Hop], now: &mut Timestamp, arrived: &mut u64) -> bool {
                 *now = until;
                 step = operation.on_event(*now, &mut dependency, &params, Event::Tick, &mut rng);
             }
+            Step::Fly => panic!("there is one attempt at a time"),
             Step::Done(done) => {
                 let gave_up = hop.owns_retries && done.stop.says_stop(&done.outcome);
                 return gave_up || done.outcome.says_stop();

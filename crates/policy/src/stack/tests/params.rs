@@ -16,6 +16,7 @@ const NONE: StackConfig = StackConfig {
     total: None,
     retry: None,
     budget: None,
+    hedge: None,
     breaker: None,
     attempt_timeout: None,
     bulkhead: None,

@@ -11,6 +11,7 @@ use crate::balance::{Balance, SlowStartOptions};
 use crate::breaker::{BreakerOptions, BreakerState};
 use crate::budget::BudgetOptions;
 use crate::bulkhead::BulkheadOptions;
+use crate::hedge::{HedgeDelay, HedgeOptions};
 use crate::outcome::{Cause, Safety};
 use crate::outlier::OutlierOptions;
 use crate::ratio::Ratio;
@@ -146,13 +147,19 @@ fn configs() -> [StackConfig; 5] {
         outlier: Some(touchy),
         balance: Balance::PeakEwma,
         slow_start: Some(SlowStartOptions { window: millis(200), ..SlowStartOptions::default() }),
+        hedge: Some(HedgeOptions {
+            delay: HedgeDelay::Fixed(millis(15)),
+            max_extra: Ratio::ONE,
+            max_load: Ratio::ONE,
+            ..HedgeOptions::default()
+        }),
         ..retrying(3)
     };
     [
         full,
         StackConfig { breaker: None, balance: Balance::LeastRequest, ..full },
         StackConfig { bulkhead: None, outlier: None, ..full },
-        StackConfig { budget: None, retry: None, ..full },
+        StackConfig { budget: None, retry: None, hedge: None, ..full },
         StackConfig { attempt_timeout: None, total: None, ..full },
     ]
 }
@@ -256,8 +263,10 @@ proptest! {
         }
         prop_assert!(dependency.budget_millitokens().unwrap_or(0) <= 10_000);
         let counters = *dependency.counters();
-        let sent = counters.first_attempts + counters.retries + counters.redispatches;
+        let again = counters.retries + counters.redispatches + counters.hedges;
+        let sent = counters.first_attempts + again;
         prop_assert!(sent <= u64::try_from(sim.sent.len()).unwrap());
+        prop_assert!(sim.ended().all(|(_, done)| done.attempts <= 3));
 
         let mut again = play(&actions, seed);
         end(&mut again);

@@ -54,6 +54,7 @@ pub(super) const GET: Spec = Spec {
 enum What {
     Begin(Spec),
     Tick(usize),
+    Hedge(usize, u32),
     End(usize, u32),
     Slow(usize, u32),
     Deadline(usize, u32),
@@ -65,12 +66,16 @@ enum What {
 struct Running {
     spec: Spec,
     operation: Option<Operation>,
-    flight: Option<Flight>,
+    /// By their sequence; two while a hedge is among them.
+    flights: BTreeMap<u32, Flight>,
     done: Option<Done>,
     sequence: u32,
+    begun: Timestamp,
+    ended: Timestamp,
 }
 
 struct Flight {
+    sequence: u32,
     permit: Permit,
     outcome: Outcome,
     cut_by_call: bool,
@@ -162,6 +167,12 @@ impl Sim {
         self.calls.iter().enumerate().filter_map(|(n, call)| Some((n, call.done?)))
     }
 
+    /// How long each call took that has ended.
+    pub(super) fn took(&self) -> Vec<Duration> {
+        let ended = self.calls.iter().filter(|call| call.done.is_some());
+        ended.map(|call| call.ended.since(call.begun)).collect()
+    }
+
     pub(super) fn begun(&self) -> usize {
         self.calls.len()
     }
@@ -169,8 +180,8 @@ impl Sim {
     /// Calls that run on without their caller end now, by their connection.
     pub(super) fn hang_up(&mut self) {
         for call in 0..self.calls.len() {
-            if self.calls[call].operation.is_none()
-                && let Some(flight) = self.calls[call].flight.take()
+            while self.calls[call].operation.is_none()
+                && let Some((_, flight)) = self.calls[call].flights.pop_first()
             {
                 self.over(call, flight, Outcome::of(Cause::Closed), false);
             }
@@ -207,6 +218,7 @@ impl Sim {
         match what {
             What::Begin(spec) => self.begin(spec),
             What::Tick(call) => self.tick(call),
+            What::Hedge(call, sequence) => self.hedge(call, sequence),
             What::End(call, sequence) => self.end(call, sequence),
             What::Slow(call, sequence) => self.slow(call, sequence),
             What::Deadline(call, sequence) => self.deadline(call, sequence),
@@ -227,7 +239,17 @@ impl Sim {
             &mut self.rng,
         );
         let operation = Some(operation);
-        self.calls.push(Running { spec, operation, flight: None, done: None, sequence: 0 });
+        let flights = BTreeMap::new();
+        let (begun, ended) = (self.now, self.now);
+        self.calls.push(Running {
+            spec,
+            operation,
+            flights,
+            done: None,
+            sequence: 0,
+            begun,
+            ended,
+        });
         if let Some(after) = spec.leaves_after {
             self.schedule(self.now.after(after), What::Leave(call));
         }
@@ -245,6 +267,7 @@ impl Sim {
                 }
                 self.schedule(at, What::Tick(call));
             }
+            Step::Fly => {}
             Step::Done(done) => {
                 self.note(
                     call,
@@ -258,12 +281,16 @@ impl Sim {
                     ),
                 );
                 self.calls[call].done = Some(done);
+                self.calls[call].ended = self.now;
+                while let Some((_, lost)) = self.calls[call].flights.pop_first() {
+                    self.abandon(call, lost);
+                }
             }
         }
     }
 
     fn send(&mut self, call: usize, attempt: Attempt) {
-        let Attempt { number, deadline, cut_by_call, mut permit } = attempt;
+        let Attempt { number, deadline, cut_by_call, hedge_at, mut permit } = attempt;
         let sent = Sent { at: self.now, call, number, endpoint: permit.endpoint() };
         let reply = (self.script)(&sent);
         self.sent.push(sent);
@@ -278,6 +305,7 @@ impl Sim {
         }
         self.note(call, format!("attempt {number} to endpoint {}", permit.endpoint()));
         for (at, what) in [
+            (hedge_at.unwrap_or(Timestamp::MAX), What::Hedge(call, sequence)),
             (self.now.after(reply.after), What::End(call, sequence)),
             (permit.slow_at(), What::Slow(call, sequence)),
             (deadline, What::Deadline(call, sequence)),
@@ -286,14 +314,22 @@ impl Sim {
                 self.schedule(at, what);
             }
         }
-        let flight = Flight { permit, outcome: reply.outcome, cut_by_call };
-        self.calls[call].flight = Some(flight);
+        let flight = Flight { sequence, permit, outcome: reply.outcome, cut_by_call };
+        self.calls[call].flights.insert(sequence, flight);
     }
 
     fn tick(&mut self, call: usize) {
         let running = &self.calls[call];
-        if running.done.is_none() && running.flight.is_none() && running.operation.is_some() {
+        if running.done.is_none() && running.flights.is_empty() && running.operation.is_some() {
             self.report(call, Event::Tick);
+        }
+    }
+
+    fn hedge(&mut self, call: usize, sequence: u32) {
+        let running = &self.calls[call];
+        let replayable = running.spec.replayable;
+        if running.operation.is_some() && running.flights.contains_key(&sequence) {
+            self.report(call, Event::HedgeDue { replayable });
         }
     }
 
@@ -314,12 +350,12 @@ impl Sim {
         let Some(mut flight) = self.take_flight(call, sequence) else { return };
         if flight.cut_by_call && self.calls[call].operation.is_none() {
             // It runs on without its caller, whose deadline no longer matters.
-            self.calls[call].flight = Some(flight);
+            self.calls[call].flights.insert(sequence, flight);
             return;
         }
         if flight.cut_by_call && flight.permit.is_sent() {
             self.report(call, Event::Cut);
-            self.abandon(call, flight.permit);
+            self.abandon(call, flight);
             return;
         }
         let cause = match (flight.permit.is_sent(), flight.cut_by_call) {
@@ -355,7 +391,7 @@ impl Sim {
             ),
         }
         if goes_on {
-            self.abandon(call, flight.permit);
+            self.abandon(call, flight);
         } else {
             self.dependency.release(self.now, &self.params, flight.permit);
         }
@@ -366,9 +402,7 @@ impl Sim {
 
     fn slow(&mut self, call: usize, sequence: u32) {
         let running = &mut self.calls[call];
-        let Some(flight) = running.flight.as_mut().filter(|_| running.sequence == sequence) else {
-            return;
-        };
+        let Some(flight) = running.flights.get_mut(&sequence) else { return };
         self.dependency.on_slow(self.now, &self.params, &mut flight.permit, &mut self.rng);
         let again = flight.permit.slow_at();
         if again != Timestamp::MAX {
@@ -382,21 +416,23 @@ impl Sim {
             return;
         }
         let mut operation = running.operation.take().unwrap();
-        if running.flight.is_none() {
+        if running.flights.is_empty() {
             operation.caller_left(self.now, &mut self.dependency, &self.params);
         } else if running.spec.finishes {
-            let permit = running.flight.as_mut().map(|flight| &mut flight.permit);
-            if let Some(permit) = permit.filter(|permit| permit.is_sent()) {
+            let permits = running.flights.values_mut().map(|flight| &mut flight.permit);
+            for permit in permits.filter(|permit| permit.is_sent()) {
                 self.dependency.orphan(permit);
             }
-        } else if let Some(flight) = running.flight.take() {
-            self.abandon(call, flight.permit);
+        } else {
+            while let Some((_, flight)) = self.calls[call].flights.pop_first() {
+                self.abandon(call, flight);
+            }
         }
         self.note(call, String::from("left"));
     }
 
-    fn abandon(&mut self, call: usize, permit: Permit) {
-        let sequence = self.calls[call].sequence;
+    fn abandon(&mut self, call: usize, flight: Flight) {
+        let Flight { sequence, permit, .. } = flight;
         let held = self.dependency.abandon(self.now, &self.params, permit, &mut self.rng);
         if let Some(held) = held {
             self.note(call, format!("held until {}", ms(held.until())));
@@ -431,8 +467,7 @@ impl Sim {
     }
 
     fn take_flight(&mut self, call: usize, sequence: u32) -> Option<Flight> {
-        let running = &mut self.calls[call];
-        if running.sequence == sequence { running.flight.take() } else { None }
+        self.calls[call].flights.remove(&sequence)
     }
 
     fn note(&mut self, call: usize, what: String) {

@@ -104,6 +104,37 @@ fn checkout_in_vain(attempt: Attempted) -> Made {
     })
 }
 
+fn overtaken(attempt: Attempted) -> Made {
+    match attempt.context.number() {
+        1 => Box::pin(attempt.answer(ms(60), Said::ok())),
+        _ => success(attempt),
+    }
+}
+
+fn faster_than_its_hedge(attempt: Attempted) -> Made {
+    match attempt.context.number() {
+        1 => Box::pin(attempt.answer(ms(25), Said::ok())),
+        _ => hang(attempt),
+    }
+}
+
+/// Both fail, the one while it is waited for the other; a third attempt is made.
+fn both_unavailable(attempt: Attempted) -> Made {
+    let unavailable = Said { sets_aside: ms(20), ..Said::of(status(503)) };
+    match attempt.context.number() {
+        1 => Box::pin(attempt.answer(ms(25), unavailable)),
+        2 => Box::pin(attempt.answer(ms(10), unavailable)),
+        _ => success(attempt),
+    }
+}
+
+fn hedge_without_a_connection(attempt: Attempted) -> Made {
+    match attempt.context.number() {
+        1 => Box::pin(attempt.answer(ms(100), Said::ok())),
+        _ => checkout_in_vain(attempt),
+    }
+}
+
 fn never_sent(_: Attempted) -> Made {
     Box::pin(std::future::pending())
 }
@@ -122,6 +153,8 @@ fn scenarios() -> Vec<Scenario> {
         half_open: true,
         ..scenario(name, attempt)
     };
+    let hedged =
+        |name, attempt| Scenario { config: hedging(), endpoints: 2, ..scenario(name, attempt) };
     let no_retry = StackConfig { retry: None, ..config() };
     let brief_checkout = StackConfig { checkout: Some(ms(50)), ..config() };
     vec![
@@ -140,6 +173,13 @@ fn scenarios() -> Vec<Scenario> {
         Scenario { config: brief_checkout, ..scenario("checkout in vain", checkout_in_vain) },
         two_endpoints("redispatch", config()),
         two_endpoints("redispatch into a full bulkhead", narrow()),
+        hedged("hedge", overtaken),
+        hedged("hedge that loses", faster_than_its_hedge),
+        hedged("hedge, then retry", both_unavailable),
+        hedged("hedge in vain", hedge_without_a_connection),
+        Scenario { deadline: Some(ms(150)), ..hedged("two that send nothing", never_sent) },
+        hedged("two that hang", hang),
+        Scenario { deadline: Some(ms(150)), ..hedged("two that are cut", hang) },
         probing("probe", success),
         probing("probe sent late", sent_late),
         probing("probe in vain", checkout_in_vain),
