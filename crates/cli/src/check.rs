@@ -85,13 +85,9 @@ fn summary(
 /// The first endpoint, and how many more there are.
 fn endpoints(upstream: &Upstream) -> String {
     let Some(first) = upstream.endpoints.first() else { return String::new() };
-    let host = match first.host.contains(':') {
-        true => format!("[{}]", first.host),
-        false => first.host.clone(),
-    };
     match upstream.endpoints.len() - 1 {
-        0 => format!("{host}:{}", first.port),
-        more => format!("{host}:{} and {more} more", first.port),
+        0 => first.to_string(),
+        more => format!("{first} and {more} more"),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::metrics::{
 };
 use crate::queues::queues;
 use crate::server::{CloseReason, ConnectionGauges, DrainPhase, DrainView, Server};
+use crate::tls::CertificateView;
 
 /// The gateway as operators see it.
 #[derive(Debug)]
@@ -151,20 +152,36 @@ impl Source for Scraped {
     fn collect(&self, snapshot: &mut Snapshot) {
         snapshot.draining = self.drain.borrow().phase != DrainPhase::Serving;
         snapshot.access_log_dropped = self.gateway.access_log.dropped();
-        for (counts, into) in self.connections.listeners().iter().zip(&mut snapshot.listeners) {
+        collect_tls(&self.gateway, snapshot);
+        let listeners = self.connections.listeners().iter().zip(&mut snapshot.listeners);
+        for (index, (counts, into)) in listeners.enumerate() {
             *into = ListenerView {
                 open: counts.active() as u64,
                 accepted: counts.accepted(),
                 accept_errors: counts.accept_errors(),
                 closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
+                handshakes: self.gateway.tls.listener(index).map(|tls| tls.counts()),
             };
         }
         let upstreams = self.gateway.upstreams.iter().zip(&mut snapshot.upstreams);
         for (index, (upstream, into)) in upstreams.enumerate() {
             collect_upstream(&self.gateway, upstream, into);
             into.unmatched = self.gateway.unmatched.counts(index);
+            into.handshakes = self.gateway.tls.upstream(index).map(|tls| tls.counts());
         }
     }
+}
+
+fn collect_tls(gateway: &Gateway, snapshot: &mut Snapshot) {
+    let tls = &gateway.tls;
+    snapshot.handshakes = tls.serves().then(|| tls.handshakes().0 as u64);
+    let end = |view: CertificateView| Some((view.path, view.not_after?));
+    snapshot.certificates = tls.certificates().into_iter().filter_map(end).collect();
+    snapshot.tls_reloads = tls.reloads().into();
+    snapshot.tls_failing = tls.is_failing();
+    let names = gateway.resolver.stats();
+    snapshot.lookups = [names.answers_total, names.failures_total];
+    snapshot.stale_answers = names.stale_total;
 }
 
 fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamSnapshot) {
@@ -248,6 +265,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
             name: upstream.config.name.clone(),
             protocol: match upstream.config.protocol {
                 Protocol::Http1 => "http1",
+                Protocol::H2c if upstream.config.tls.is_some() => "h2",
                 Protocol::H2c => "h2c",
             },
             balance: upstream.config.sharing.balance.as_str(),

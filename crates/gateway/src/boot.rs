@@ -2,8 +2,8 @@
 //!
 //! Order of the start: admin port, upstreams, listeners; so a probe is answered from the first
 //! moment, and `/ready` says no until a request would be taken. SIGTERM, SIGINT and SIGQUIT begin
-//! the drain, a second one hastens it. SIGHUP, SIGUSR1 and SIGUSR2 are answered with a line and do
-//! nothing: who sends one to rotate a log or to reload must not end the process.
+//! the drain, a second one hastens it. SIGHUP reads the certificates again. SIGUSR1 and SIGUSR2 are
+//! answered with a line and do nothing: who sends one to rotate a log must not end the process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +27,7 @@ use crate::server::{
     DrainPhases, DrainTrigger, ListenerOptions, Server, ServerOptions, bind, drain_signal,
     max_connections_default, raise_file_limit,
 };
+use crate::tls::TlsStore;
 
 /// How the process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,8 @@ async fn run_with(
     // Taken first: a signal during the start begins the drain, and does not kill.
     let signals = Signals::new()?;
     let serving = serve(config, access_log, clock, diagnostics).await?;
-    let listening = listen_to_signals(serving.trigger.clone(), signals, diagnostics.clone());
+    let (trigger, tls) = (serving.trigger.clone(), Arc::clone(&serving.tls));
+    let listening = listen_to_signals(trigger, tls, signals, diagnostics.clone());
     let listening = tokio::spawn(listening);
     let ended = serving.ended().await;
     listening.abort();
@@ -131,6 +133,7 @@ pub struct Serving {
     admin: SocketAddr,
     listeners: Vec<SocketAddr>,
     trigger: DrainTrigger,
+    tls: Arc<TlsStore>,
     task: JoinHandle<Ended>,
 }
 
@@ -190,9 +193,13 @@ async fn serve(
         &[("max_connections", &options.max_connections), ("file_limit", &file_limit)],
     );
     let (trigger, signalled) = drain_signal();
-    let tasks = [tokio::spawn(housekeep(Arc::clone(&gateway))), backend.watch_kill_switch()];
+    let tasks = [
+        tokio::spawn(housekeep(Arc::clone(&gateway))),
+        backend.watch_kill_switch(),
+        tokio::spawn(Arc::clone(&gateway.tls).watch()),
+    ];
     backend.set_listening();
-    let shared = Arc::clone(&gateway);
+    let (shared, tls) = (Arc::clone(&gateway), Arc::clone(&gateway.tls));
     let handler =
         move |request, connection| handle_request(Arc::clone(&shared), request, connection);
     let task = tokio::spawn(async move {
@@ -209,7 +216,7 @@ async fn serve(
             took: report.took,
         }
     });
-    Ok(Serving { admin: admin_address, listeners: addresses, trigger, task })
+    Ok(Serving { admin: admin_address, listeners: addresses, trigger, tls, task })
 }
 
 fn server_options(gateway: &Gateway, file_limit: u64) -> ServerOptions {
@@ -246,11 +253,13 @@ fn bind_listeners(
     diagnostics: &Diagnostics,
 ) -> Result<Vec<(tokio::net::TcpListener, ListenerOptions)>, RunError> {
     let mut listeners = Vec::new();
-    for listener in &gateway.config.listeners {
+    for (index, listener) in gateway.config.listeners.iter().enumerate() {
+        let tls = gateway.tls.listener(index).cloned();
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let address = listener.address;
         let socket = bind(address).map_err(|cause| RunError::Bind { address, cause })?;
         let bound = socket.local_addr()?;
-        diagnostics.info(Topic::Start, &format!("listening on http://{bound}"), &[]);
+        diagnostics.info(Topic::Start, &format!("listening on {scheme}://{bound}"), &[]);
         let trusted = listener.trusted_peers.clone();
         listeners.push((
             socket,
@@ -259,6 +268,7 @@ fn bind_listeners(
                 head_timeout: listener.head_timeout,
                 idle_timeout: listener.idle_timeout,
                 max_age: listener.max_age,
+                tls,
                 is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),
             },
         ));
@@ -290,6 +300,7 @@ struct Signals {
 #[derive(Clone, Copy)]
 enum Asked {
     Drain,
+    Reload,
     Nothing,
 }
 
@@ -311,14 +322,19 @@ impl Signals {
             _ = self.terminate.recv() => ("SIGTERM", Asked::Drain),
             _ = self.interrupt.recv() => ("SIGINT", Asked::Drain),
             _ = self.quit.recv() => ("SIGQUIT", Asked::Drain),
-            _ = self.hangup.recv() => ("SIGHUP", Asked::Nothing),
+            _ = self.hangup.recv() => ("SIGHUP", Asked::Reload),
             _ = self.user1.recv() => ("SIGUSR1", Asked::Nothing),
             _ = self.user2.recv() => ("SIGUSR2", Asked::Nothing),
         }
     }
 }
 
-async fn listen_to_signals(trigger: DrainTrigger, mut signals: Signals, diagnostics: Diagnostics) {
+async fn listen_to_signals(
+    trigger: DrainTrigger,
+    tls: Arc<TlsStore>,
+    mut signals: Signals,
+    diagnostics: Diagnostics,
+) {
     let mut message = "draining; a second signal hastens";
     loop {
         let (name, asked) = signals.next().await;
@@ -328,6 +344,7 @@ async fn listen_to_signals(trigger: DrainTrigger, mut signals: Signals, diagnost
                 message = "draining, hastened";
                 trigger.signal();
             }
+            Asked::Reload => reload(&tls, name, &diagnostics).await,
             Asked::Nothing => diagnostics.info(
                 Topic::Signal,
                 "this signal does nothing yet; SIGTERM drains",
@@ -335,6 +352,16 @@ async fn listen_to_signals(trigger: DrainTrigger, mut signals: Signals, diagnost
             ),
         }
     }
+}
+
+/// Reads the certificates again. The files may hang, and the next signal waits for them.
+async fn reload(tls: &Arc<TlsStore>, signal: &str, diagnostics: &Diagnostics) {
+    let reloaded = Arc::clone(tls).reload_apart().await;
+    diagnostics.info(
+        Topic::Signal,
+        "certificates read again; the configuration is not",
+        &[("signal", &signal), ("renewed", &reloaded.changed), ("failed", &reloaded.failed.len())],
+    );
 }
 
 /// Source: seawall-design.
@@ -373,11 +400,13 @@ mod tests {
 
     #[tokio::test]
     async fn three_signals_drain_and_three_are_answered_with_a_line() {
+        let config = GatewayConfig::for_upstream("http://127.0.0.1:1", None, None).unwrap().0;
         let page = Page::default();
         let diagnostics = Diagnostics::to(page.clone(), false, Clock::new()).unwrap();
         let (trigger, _signalled) = drain_signal();
         let signals = Signals::new().unwrap();
-        let listening = listen_to_signals(trigger.clone(), signals, diagnostics);
+        let tls = TlsStore::load(&config, diagnostics.clone(), Clock::new()).unwrap();
+        let listening = listen_to_signals(trigger.clone(), tls, signals, diagnostics);
         let listening = tokio::spawn(listening);
         for (name, drains) in
             [("HUP", 0), ("USR1", 0), ("USR2", 0), ("QUIT", 1), ("INT", 2), ("TERM", 3)]
@@ -391,7 +420,11 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(10), told).await.expect(name);
             let text = page.text();
             let line = text.lines().last().unwrap();
-            let words = if drains == 0 { "does nothing yet" } else { "draining" };
+            let words = match (name, drains) {
+                ("HUP", _) => "certificates read again",
+                (_, 0) => "does nothing yet",
+                _ => "draining",
+            };
             assert!(line.contains(words), "{line}");
             // The line is told just before.
             let drained = async {

@@ -12,6 +12,7 @@
 //! not 12. Two values that are both written must agree.
 
 mod address;
+mod advice;
 mod balance;
 mod decode;
 mod edge;
@@ -28,6 +29,7 @@ mod raw;
 mod report;
 mod route;
 mod scope;
+mod tls;
 mod upstream;
 
 #[cfg(test)]
@@ -49,6 +51,7 @@ pub use model::{
     UpstreamTimeouts, WorstCase,
 };
 pub use report::{ConfigErrors, Warning};
+pub use tls::{Alpn, CertificateFiles, ClientAuth, ListenerTls, RootsOf, TlsVersion, UpstreamTls};
 
 use decode::{Notes, decode};
 use env::Lookup;

@@ -53,6 +53,8 @@ pub(crate) enum Topic {
     Connection,
     /// Errors of upstreams.
     Upstream,
+    /// Certificates: read again, or not usable.
+    Tls,
     /// Signals that ask for nothing.
     Signal,
     /// Faults of our own.

@@ -20,9 +20,10 @@ use crate::lines;
 use crate::live::Live;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::{self, RouteTable};
+use crate::tls::{TlsStore, UpstreamTls};
 use crate::unmatched::Unmatched;
 use crate::upload::{ReplayBytes, RequestBody};
-use crate::upstream::{Pool, PoolProtocol, PoolSettings, Resolver};
+use crate::upstream::{Place, Pool, PoolProtocol, PoolSettings, Resolver};
 
 /// Shared by all requests.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Gateway {
     pub(crate) live: Live,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) resolver: Resolver,
+    /// Certificates and sessions of both sides.
+    pub(crate) tls: Arc<TlsStore>,
     pub(crate) rules: HttpClassify,
     pub(crate) kill_switch: KillSwitch,
     /// What uploads hold for another attempt.
@@ -71,11 +74,15 @@ impl Gateway {
         clock: Clock,
     ) -> Result<Arc<Self>, ConfigError> {
         let resolver = Resolver::new(LOOKUPS, RESOLVED_FOR, clock);
+        let tls = TlsStore::load(&config, diagnostics.clone(), clock)?;
         let upstreams = config
             .upstreams
             .iter()
             .enumerate()
-            .map(|(index, upstream)| Upstream::new(&config, index, upstream, &resolver, clock))
+            .map(|(index, upstream)| {
+                let shared = (&resolver, tls.upstream(index).cloned(), clock);
+                Upstream::new(&config, index, upstream, shared)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let kill_switch = audited(diagnostics.clone());
         for upstream in &upstreams {
@@ -98,6 +105,7 @@ impl Gateway {
             live: Live::default(),
             diagnostics,
             resolver,
+            tls,
             rules: HttpClassify::new(),
             kill_switch,
             replay: ReplayBytes::default(),
@@ -136,8 +144,7 @@ impl Upstream {
         config: &GatewayConfig,
         index: usize,
         upstream: &config::Upstream,
-        resolver: &Resolver,
-        clock: Clock,
+        (resolver, tls, clock): (&Resolver, Option<Arc<UpstreamTls>>, Clock),
     ) -> Result<Self, ConfigError> {
         let lanes: Vec<_> = config
             .routes
@@ -156,17 +163,23 @@ impl Upstream {
             endpoints,
             lanes.len().max(1),
         );
-        let targets =
-            upstream.endpoints.iter().map(|at| (at.host.clone(), at.port)).collect::<Vec<_>>();
+        let places = upstream.endpoints.iter().map(place).collect();
+        let settings = pool_settings(upstream);
         let hosts = upstream.endpoints.iter().filter_map(config::EndpointAddress::authority);
         Ok(Self {
             hosts: (upstream.host_header == HostHeader::Endpoint).then(|| hosts.collect()),
-            endpoint_names: targets.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
-            pool: Pool::new(pool_settings(upstream), targets, resolver.clone(), clock),
+            endpoint_names: upstream.endpoints.iter().map(ToString::to_string).collect(),
+            pool: Pool::with_tls(settings, places, tls, resolver.clone(), clock),
             config: upstream.clone(),
             stack,
             lanes,
         })
+    }
+
+    /// Whom a request asks for that names nobody.
+    pub(crate) fn host_name(&self) -> &str {
+        let tcp = |at: &&String| !at.starts_with("unix:");
+        self.endpoint_names.first().filter(tcp).map_or("localhost", String::as_str)
     }
 
     /// Whether an attempt whose caller left runs on.
@@ -260,6 +273,15 @@ fn audited(diagnostics: Diagnostics) -> KillSwitch {
         }
         diagnostics.warn(Topic::Retries, message, &pairs);
     })
+}
+
+fn place(endpoint: &config::EndpointAddress) -> Place {
+    match endpoint {
+        config::EndpointAddress::Tcp { host, port, .. } => {
+            Place::Tcp { host: host.clone(), port: *port }
+        }
+        config::EndpointAddress::Unix(path) => Place::Unix(path.clone()),
+    }
 }
 
 fn pool_settings(upstream: &config::Upstream) -> PoolSettings {

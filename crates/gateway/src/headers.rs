@@ -49,6 +49,8 @@ pub(crate) struct Inbound<'a> {
     pub onward: Version,
     /// The peer of the connection it came on.
     pub peer: IpAddr,
+    /// Whether that connection is spoken on with TLS.
+    pub secure: bool,
     /// Whether the peer may state tenant, priority, cost, attempt number and forwarded-for.
     pub trusted: bool,
     /// Whether the peer may state a deadline; a trusted peer may in any case.
@@ -278,6 +280,7 @@ fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>, ignored: &mut IgnoredH
             }
         }
     }
+    let scheme = if inbound.secure { "https" } else { "http" };
     let peer = inbound.peer.to_canonical();
     append_to_list(fields, X_FORWARDED_FOR, &peer.to_string());
     if had_forwarded {
@@ -289,10 +292,10 @@ fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>, ignored: &mut IgnoredH
             // Quoted: a host with a port or brackets is no token. A host has no quote or backslash.
             let _ = write!(element, ";host=\"{host}\"");
         }
-        element.push_str(";proto=http");
+        let _ = write!(element, ";proto={scheme}");
         append_to_list(fields, FORWARDED, &element);
     }
-    fields.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    fields.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
     if let Some(authority) = inbound.authority {
         fields.entry(X_FORWARDED_HOST).or_insert_with(|| authority.value().clone());
     }

@@ -40,18 +40,21 @@ mod queues;
 mod refusal;
 mod route;
 mod server;
+mod tls;
 mod units;
 mod unmatched;
 mod upgrade;
 mod upload;
 mod upstream;
+mod wire;
 
 pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
-    AccessLog, Conditions, ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn,
-    GatewayConfig, HeaderCondition, HeaderEdits, HeaderNames, HeaderTest, HostHeader, Limits,
-    Listener, OnAbandon, PathMatch, PeerRange, Protocol, Route, Sharing, Upstream,
-    UpstreamTimeouts, Warning, WorstCase, parse_bind,
+    AccessLog, Alpn, CertificateFiles, ClientAuth, Conditions, ConfigErrors, Drain,
+    EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderCondition, HeaderEdits,
+    HeaderNames, HeaderTest, HostHeader, Limits, Listener, ListenerTls, OnAbandon, PathMatch,
+    PeerRange, Protocol, RootsOf, Route, Sharing, TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls,
+    Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

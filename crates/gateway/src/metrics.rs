@@ -14,6 +14,7 @@ mod collect;
 mod family;
 mod labels;
 mod process;
+mod secured;
 mod shards;
 mod snapshot;
 mod table;

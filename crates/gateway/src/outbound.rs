@@ -234,7 +234,8 @@ fn address(request: &mut Request<RequestBody>, host: &HeaderValue, protocol: Pro
     }
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.authority = host.as_bytes().try_into().ok();
-    parts.scheme = parts.authority.is_some().then_some(http::uri::Scheme::HTTP);
+    let scheme = parts.scheme.take().unwrap_or(http::uri::Scheme::HTTP);
+    parts.scheme = parts.authority.is_some().then_some(scheme);
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 

@@ -250,6 +250,7 @@ fn forward_fields(
             Protocol::H2c => Version::HTTP_2,
         },
         peer,
+        secure: exchange.connection.tls().is_some(),
         trusted: exchange.connection.is_trusted(),
         trusted_for_deadline: trusts_deadline(gateway, listener, peer),
         authority: exchange.authority.as_ref(),
@@ -321,7 +322,7 @@ fn target(
         // With `endpoint`, each attempt says its own.
         _ => authority.map(|authority| authority.value().clone()),
     };
-    let named = named.or_else(|| HeaderValue::from_str(upstream.endpoint_names.first()?).ok());
+    let named = named.or_else(|| HeaderValue::from_str(upstream.host_name()).ok());
     let mut onward = http::uri::Parts::default();
     onward.path_and_query = uri.path_and_query().map(|target| match &route.rewrite {
         None => target.clone(),
@@ -330,7 +331,11 @@ fn target(
     match (upstream.config.protocol, named) {
         (Protocol::H2c, Some(named)) => {
             onward.authority = named.as_bytes().try_into().ok();
-            onward.scheme = onward.authority.is_some().then_some(http::uri::Scheme::HTTP);
+            let scheme = match upstream.config.tls {
+                None => http::uri::Scheme::HTTP,
+                Some(_) => http::uri::Scheme::HTTPS,
+            };
+            onward.scheme = onward.authority.is_some().then_some(scheme);
         }
         (Protocol::Http1, Some(named)) => {
             headers.entry(HOST).or_insert(named);

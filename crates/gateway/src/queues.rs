@@ -83,11 +83,22 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
     let mut queues = vec![of_writer(gateway.diagnostics.depth(), "diagnostics")];
     queues.extend(gateway.access_log.depth().map(|depth| of_writer(depth, "access log")));
     let lookups = resolver.max_in_flight as u64;
-    let file = u64::from(gateway.config.kill_switch.is_some());
+    let files = u64::from(gateway.config.kill_switch.is_some());
+    // One look in turn, and one for a signal.
+    let files = files + if gateway.tls.is_empty() { 0 } else { 2 };
     let (kinds, most_kinds) = gateway.unmatched.kinds();
     // For all and for each upstream, by the admin port and by the file.
     let most_offs = 2 * (gateway.upstreams.len() as u64 + 1);
+    let (handshakes, most_handshakes) = gateway.tls.handshakes();
     queues.extend([
+        QueueView {
+            depth: Some(handshakes as u64),
+            ..row(
+                "TLS handshakes of callers",
+                most_handshakes as u64,
+                "the handshake waits, and is given up when the time for a head is over",
+            )
+        },
         QueueView {
             depth: Some(resolver.in_flight as u64),
             ..row("name lookups", lookups, "the lookup waits within the connect timeout")
@@ -102,8 +113,8 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
         },
         row(
             "blocking threads",
-            lookups + file,
-            "cannot be: one for each name lookup, one that looks at the kill switch's file",
+            lookups + files,
+            "cannot be: one for each name lookup, one for the kill switch's file, two for certificates",
         ),
         QueueView {
             depth: Some(gateway.kill_switch.list().len() as u64),

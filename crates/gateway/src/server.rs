@@ -9,6 +9,7 @@
 //! | what | limit | reason |
 //! |---|---|---|
 //! | no byte | `first_byte_timeout`, 10 s | first_byte |
+//! | a TLS handshake, from its first byte | `head_timeout`, 10 s | handshake |
 //! | a request head, from its first byte | `head_timeout`, 10 s | head |
 //! | no request | `idle_timeout`, 75 s | idle |
 //! | age, told at the next answer or by GOAWAY | `max_age` ± 10 %, 1 h | age |
@@ -48,7 +49,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use seawall::Clock;
 use seawall_policy::Timestamp;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch as channel};
 use tokio::task::JoinSet;
 
@@ -63,6 +64,9 @@ use accept::Acceptor;
 use conn::ConnSettings;
 use drain::{DrainClock, Left};
 use state::{ConnGuard, ConnParts};
+
+use crate::tls::ListenerTls;
+use crate::wire::Socket;
 
 /// What is the same for all listeners.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +114,9 @@ pub(crate) struct ListenerOptions {
     /// Which peers are trusted: one that abandons too many requests is told to close and finishes
     /// what it has, instead of being cut. Default none.
     pub is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// TLS, if it is spoken here; the handshake ends within `head_timeout` of its first byte.
+    /// Default none.
+    pub tls: Option<Arc<ListenerTls>>,
 }
 
 impl Default for ListenerOptions {
@@ -120,6 +127,7 @@ impl Default for ListenerOptions {
             idle_timeout: Duration::from_secs(75),
             max_age: Duration::from_secs(3600),
             is_trusted: Arc::new(|_| false),
+            tls: None,
         }
     }
 }
@@ -201,7 +209,7 @@ impl Server {
         index: usize,
         options: ListenerOptions,
         handler: H,
-    ) -> impl FnMut(TcpStream, SocketAddr, OwnedSemaphorePermit) + Send + 'static
+    ) -> impl FnMut(Socket, SocketAddr, OwnedSemaphorePermit) + Send + 'static
     where
         H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -223,10 +231,9 @@ impl Server {
                 reason: CloseReason::Failed,
                 _room: permit,
             };
-            // Without it the socket is gone already, and the first read will say so.
-            let _ = socket.set_nodelay(true);
             let parts = ConnParts {
                 peer,
+                tls: None,
                 listener: index,
                 trusted: (settings.listener.is_trusted)(peer.ip()),
                 clock,

@@ -22,6 +22,7 @@
 //! HTTP/2 interim answers are bounded for one stream at a time, so two streams that flood in turns
 //! are ended by the time of their attempts only.
 
+mod addresses;
 mod body;
 mod classify;
 mod conn;
@@ -39,6 +40,7 @@ mod stats;
 mod upload;
 
 pub(crate) use body::UpstreamBody;
+pub(crate) use connect::Place;
 pub(crate) use error::SendError;
 pub(crate) use pool::{Lease, Pool, Wanted};
 pub(crate) use resolve::Resolver;

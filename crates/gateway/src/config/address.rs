@@ -1,6 +1,7 @@
 //! Addresses: what is listened on, what is called, and when the two are the same.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use super::model::{EndpointAddress, PeerRange};
 
@@ -46,12 +47,16 @@ pub(super) fn parse_range(text: &str) -> Result<PeerRange, String> {
 
 /// Reads an upstream's endpoint.
 pub(super) fn parse_endpoint(text: &str) -> Result<EndpointAddress, String> {
-    let allowed = || "a URL like http://127.0.0.1:9000 or http://orders.internal:80".to_owned();
-    let (scheme, rest) = text.split_once("://").ok_or_else(allowed)?;
-    if scheme.eq_ignore_ascii_case("https") {
-        return Err("an http:// URL; https is not supported yet".to_owned());
+    let allowed = || {
+        "a URL like http://127.0.0.1:9000, https://orders.internal or unix:/run/orders.sock"
+            .to_owned()
+    };
+    if let Some(path) = text.strip_prefix("unix:") {
+        return parse_unix(path).map(EndpointAddress::Unix);
     }
-    if !scheme.eq_ignore_ascii_case("http") {
+    let (scheme, rest) = text.split_once("://").ok_or_else(allowed)?;
+    let tls = scheme.eq_ignore_ascii_case("https");
+    if !tls && !scheme.eq_ignore_ascii_case("http") {
         return Err(allowed());
     }
     let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -61,8 +66,12 @@ pub(super) fn parse_endpoint(text: &str) -> Result<EndpointAddress, String> {
     if authority.contains(['/', '?', '#']) {
         return Err("a URL without a path; a request's path goes on as it came".to_owned());
     }
+    if authority.starts_with('[') && authority.contains('%') {
+        return Err("an address without a zone; zones are of one host alone".to_owned());
+    }
     let (host, port) = split_port(authority).ok_or_else(allowed)?;
     let port = match port {
+        None if tls => 443,
         None => 80,
         Some(text) if text.bytes().all(|b| b.is_ascii_digit()) => text
             .parse()
@@ -74,7 +83,19 @@ pub(super) fn parse_endpoint(text: &str) -> Result<EndpointAddress, String> {
     if !is_host(host) {
         return Err(allowed());
     }
-    Ok(EndpointAddress { host: host.to_ascii_lowercase(), port })
+    Ok(EndpointAddress::Tcp { host: host.to_ascii_lowercase(), port, tls })
+}
+
+/// Reads what follows `unix:`: an absolute path, after two slashes more or not.
+pub(super) fn parse_unix(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("//").unwrap_or(text);
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err("the absolute path of a socket, like unix:/run/orders.sock".to_owned());
+    }
+    if path.len() > SOCKET_PATH_MAX {
+        return Err(format!("a path of at most {SOCKET_PATH_MAX} bytes; sockets have no longer"));
+    }
+    Ok(PathBuf::from(path))
 }
 
 /// Host without brackets, and the text after its colon.
@@ -125,7 +146,8 @@ pub(super) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 /// Whether a call to `endpoint` arrives at `bound`, as far as the addresses tell. A name other
 /// than localhost is not looked up here.
 pub(super) fn reaches(endpoint: &EndpointAddress, bound: SocketAddr) -> bool {
-    let host = endpoint.host.trim_end_matches('.');
+    let EndpointAddress::Tcp { host, port, .. } = endpoint else { return false };
+    let host = host.trim_end_matches('.');
     let reached: Vec<IpAddr> = if host == "localhost" || host.ends_with(".localhost") {
         vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
     } else {
@@ -140,10 +162,11 @@ pub(super) fn reaches(endpoint: &EndpointAddress, bound: SocketAddr) -> bool {
         }
     };
     let local = |address: &IpAddr| address.is_loopback() || *address == bound.ip().to_canonical();
-    reached
-        .iter()
-        .any(|address| local(address) && overlap(SocketAddr::new(*address, endpoint.port), bound))
+    reached.iter().any(|address| local(address) && overlap(SocketAddr::new(*address, *port), bound))
 }
+
+/// Without the zero at its end. Source: Linux unix(7), `sun_path`.
+const SOCKET_PATH_MAX: usize = 107;
 
 #[cfg(test)]
 mod tests {
@@ -158,8 +181,11 @@ mod tests {
             ("http://[::1]:9000", "::1", 9000),
             ("http://[::1]", "::1", 80),
             ("http://my_service:1", "my_service", 1),
+            ("https://orders.internal", "orders.internal", 443),
+            ("https://[::1]:8443/", "::1", 8443),
         ] {
-            let expected = EndpointAddress { host: host.into(), port };
+            let tls = text.starts_with("https");
+            let expected = EndpointAddress::Tcp { host: host.into(), port, tls };
             assert_eq!(parse_endpoint(text), Ok(expected), "{text}");
         }
     }
@@ -182,7 +208,12 @@ mod tests {
             ("http://-a:1", "a URL like"),
             ("http://a:0", "a port"),
             ("http://a:65536", "a port"),
-            ("https://a:443", "not supported yet"),
+            ("https://", "a URL like"),
+            ("http://[fe80::1%eth0]:80", "without a zone"),
+            ("http://[fe80::1%25eth0]:80", "without a zone"),
+            ("unix:", "the absolute path"),
+            ("unix:run/a.sock", "the absolute path"),
+            ("unix://run/a.sock", "the absolute path"),
             ("http://a:80/v1", "without a path"),
             ("http://a:80?x", "without a path"),
             ("http://me:secret@a:80", "without a user"),
@@ -190,6 +221,18 @@ mod tests {
             let allowed = parse_endpoint(text).unwrap_err();
             assert!(allowed.contains(part), "{text}: {allowed}");
         }
+    }
+
+    #[test]
+    fn sockets_of_this_host_are_absolute_paths_a_socket_can_have() {
+        for text in ["unix:/run/a.sock", "unix:///run/a.sock"] {
+            let expected = EndpointAddress::Unix(PathBuf::from("/run/a.sock"));
+            assert_eq!(parse_endpoint(text), Ok(expected.clone()));
+            assert_eq!(expected.to_string(), "unix:/run/a.sock");
+        }
+        assert!(parse_endpoint(&format!("unix:/{}", "a".repeat(106))).is_ok());
+        let allowed = parse_endpoint(&format!("unix:/{}", "a".repeat(107))).unwrap_err();
+        assert!(allowed.contains("at most 107 bytes"), "{allowed}");
     }
 
     #[test]

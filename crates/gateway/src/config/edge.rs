@@ -11,7 +11,7 @@ use super::model::{AccessLog, Drain, HeaderNames, Limits, Listener, Upstream};
 use super::raw::{RawAdmin, RawDrain, RawHeaders, RawLimits, RawListener};
 use super::report::Finding;
 use super::scope::{Checker, Scope};
-use super::{DAY, MILLISECOND};
+use super::{DAY, MILLISECOND, tls};
 use crate::units::{format_duration, parse_duration};
 
 /// The listeners; one on loopback if none is written.
@@ -42,6 +42,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         let count = format!("{} ranges", raw.trusted_peers.len());
         scope.refuse("trusted_peers", &count, format!("at most {MAX_PEERS}"));
     }
+    let tls = raw.tls.as_ref().and_then(|raw| tls::listener(scope.inner("tls"), raw));
     let mut times = scope.inner("timeouts");
     let mut time =
         |key, raw, default| times.duration(key, raw, MILLISECOND..=DAY).unwrap_or(default);
@@ -49,6 +50,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         address: address.unwrap_or(LISTEN),
         trusted_peers,
         trust_loopback_deadline,
+        tls,
         first_byte_timeout: time("first_byte", &raw.timeouts.first_byte, FIRST_BYTE),
         head_timeout: time("head", &raw.timeouts.head, HEAD),
         idle_timeout: time("idle", &raw.timeouts.idle, KEEP_ALIVE_IDLE),
@@ -114,7 +116,7 @@ pub(super) fn no_loops(
                 continue;
             };
             let place = checker.notes.is_written(&other).then(|| checker.notes.place(&other));
-            let shown = format!("{}:{}", endpoint.host, endpoint.port);
+            let shown = endpoint.to_string();
             let key = format!("{path}[{i}]");
             let allowed = format!("another address: this one is {what} ({other})");
             let finding = Finding::refused(&key, &shown, allowed);

@@ -4,8 +4,10 @@
 //! `seawall run --upstream`. A value of these types is valid by construction of that one path.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tls::{ListenerTls, UpstreamTls};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use seawall_policy::{
@@ -37,7 +39,7 @@ pub struct GatewayConfig {
     /// Where the access log goes.
     pub access_log: AccessLog,
     /// A file that switches retries off while it says so; watched.
-    pub kill_switch: Option<std::path::PathBuf>,
+    pub kill_switch: Option<PathBuf>,
 }
 
 impl GatewayConfig {
@@ -72,6 +74,8 @@ pub struct Listener {
     /// Whether loopback peers may state a deadline without being named. Default true: it can only
     /// harm the sender's own request.
     pub trust_loopback_deadline: bool,
+    /// TLS, if it is spoken here.
+    pub tls: Option<ListenerTls>,
     /// Wait for the first byte, and for a whole request head. Default 10 s each.
     pub first_byte_timeout: Duration,
     /// See `first_byte_timeout`.
@@ -118,6 +122,8 @@ pub struct Upstream {
     pub endpoints: Vec<EndpointAddress>,
     /// How it is spoken to.
     pub protocol: Protocol,
+    /// TLS, if its endpoints are `https`.
+    pub tls: Option<UpstreamTls>,
     /// Connections, all endpoints together. Default: the bulkhead's limit plus a tenth.
     pub max_connections: usize,
     /// Whom its requests are for. Default: as received.
@@ -166,21 +172,49 @@ impl Upstream {
     }
 }
 
-/// `host:port` of one endpoint, resolved at connect time.
+/// Where one endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointAddress {
-    /// A name or a literal address, without brackets.
-    pub host: String,
-    /// The port.
-    pub port: u16,
+pub enum EndpointAddress {
+    /// A name, resolved at connect time, or a literal address without brackets.
+    Tcp {
+        /// The name or address.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Whether TLS is spoken there.
+        tls: bool,
+    },
+    /// A socket of this host.
+    Unix(PathBuf),
+}
+
+impl EndpointAddress {
+    /// Whether TLS is spoken there.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        matches!(self, Self::Tcp { tls: true, .. })
+    }
+}
+
+impl std::fmt::Display for EndpointAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp { host, port, .. } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port, .. } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 impl EndpointAddress {
     /// Whom a request to it is for.
     pub(crate) fn authority(&self) -> Option<HeaderValue> {
-        let Self { host, port } = self;
+        let Self::Tcp { host, port, tls } = self else {
+            return Some(HeaderValue::from_static("localhost"));
+        };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        let text = if *port == 80 { host } else { format!("{host}:{port}") };
+        let implied = if *tls { 443 } else { 80 };
+        let text = if *port == implied { host } else { format!("{host}:{port}") };
         HeaderValue::try_from(text).ok()
     }
 }
@@ -190,7 +224,7 @@ impl EndpointAddress {
 pub enum Protocol {
     /// HTTP/1.1, one exchange per connection at a time.
     Http1,
-    /// HTTP/2 without TLS, by prior knowledge.
+    /// HTTP/2: without TLS by prior knowledge, with TLS by ALPN.
     H2c,
 }
 
@@ -208,7 +242,7 @@ pub enum HostHeader {
 /// Time limits of a call to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// Name, TCP and the protocol's preface. Default 2 s.
+    /// Name, TCP, TLS and the protocol's preface. Default 2 s.
     pub connect: Duration,
     /// Wait for a connection from the pool. Default 1 s.
     pub checkout: Duration,

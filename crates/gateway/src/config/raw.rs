@@ -79,7 +79,27 @@ pub(super) struct RawListener {
     pub(super) address: Option<String>,
     pub(super) trusted_peers: Vec<String>,
     pub(super) trust_loopback_deadline: Option<String>,
+    pub(super) tls: Option<RawListenerTls>,
     pub(super) timeouts: RawListenerTimeouts,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawListenerTls {
+    pub(super) cert: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) certificates: Vec<RawCertificate>,
+    pub(super) client_ca: Option<String>,
+    pub(super) client_auth: Option<String>,
+    pub(super) min_version: Option<String>,
+    pub(super) alpn: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawCertificate {
+    pub(super) cert: Option<String>,
+    pub(super) key: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -102,6 +122,7 @@ pub(super) struct RawAdmin {
 pub(super) struct RawUpstream {
     pub(super) endpoints: Vec<String>,
     pub(super) protocol: Option<String>,
+    pub(super) tls: Option<RawUpstreamTls>,
     pub(super) timeouts: RawTimeouts,
     pub(super) retry: Option<Switch<RawRetry>>,
     pub(super) retry_budget: Option<Switch<RawBudget>>,
@@ -116,6 +137,16 @@ pub(super) struct RawUpstream {
     pub(super) send_deadline: Option<String>,
     pub(super) peak_load: Option<String>,
     pub(super) capacity: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawUpstreamTls {
+    pub(super) ca: Option<String>,
+    pub(super) server_name: Option<String>,
+    pub(super) client_cert: Option<String>,
+    pub(super) client_key: Option<String>,
+    pub(super) min_version: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -21,6 +21,7 @@ fn untrusted() -> Inbound<'static> {
         version: Version::HTTP_11,
         onward: Version::HTTP_11,
         peer: IpAddr::from([192, 0, 2, 1]),
+        secure: false,
         trusted: false,
         trusted_for_deadline: false,
         authority: None,

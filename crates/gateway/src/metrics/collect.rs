@@ -19,7 +19,7 @@ use super::process::Process;
 use super::snapshot::{BreakerView, ListenerView, PoolView, UpstreamSnapshot};
 use super::table::TABLE;
 use super::window::real;
-use super::{BOUNDS, Metrics, Snapshot, Source};
+use super::{BOUNDS, Metrics, Snapshot, Source, secured};
 use crate::server::CloseReason;
 
 /// The text a scrape gets.
@@ -85,11 +85,11 @@ impl Exposition {
 }
 
 /// Values of a family's labels, in the table's order.
-type Values<'a> = Vec<&'a str>;
+pub(super) type Values<'a> = Vec<&'a str>;
 
 /// A number of the wire.
 #[derive(Clone, Copy, Debug)]
-enum Number {
+pub(super) enum Number {
     Whole(u64),
     Real(f64),
 }
@@ -116,9 +116,9 @@ impl Collector for Exposed {
 }
 
 /// One scrape.
-struct Scrape<'a> {
+pub(super) struct Scrape<'a> {
     exposed: &'a Exposed,
-    snapshot: &'a Snapshot,
+    pub(super) snapshot: &'a Snapshot,
     process: Process,
     now: Timestamp,
 }
@@ -189,6 +189,14 @@ impl<'a> Scrape<'a> {
             Family::UnmatchedErrors => self.unmatched(),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
             Family::DownstreamClosed => self.closed(),
+            Family::TlsHandshakes
+            | Family::TlsHandshakesInProgress
+            | Family::TlsCertificateEnd
+            | Family::TlsReloads
+            | Family::TlsReloadFailing
+            | Family::UpstreamTlsHandshakes
+            | Family::DnsLookups
+            | Family::DnsStale => secured::values(self, family),
             Family::DownstreamConnections | Family::DownstreamOpened | Family::AcceptErrors => {
                 self.per_listener(family)
             }
@@ -228,7 +236,7 @@ impl<'a> Scrape<'a> {
         self.snapshot.upstreams.iter().enumerate().filter_map(each).collect()
     }
 
-    fn listeners(&self) -> impl Iterator<Item = (&'a str, &'a ListenerView)> {
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (&'a str, &'a ListenerView)> {
         let names = self.exposed.metrics.shape.listeners.iter().map(String::as_str);
         names.zip(&self.snapshot.listeners)
     }
@@ -295,16 +303,16 @@ impl<'a> Scrape<'a> {
             .collect()
     }
 
-    fn upstream(&self, index: usize) -> Option<&'a str> {
+    pub(super) fn upstream(&self, index: usize) -> Option<&'a str> {
         self.exposed.metrics.shape.upstreams.get(index).map(|known| known.upstream.as_str())
     }
 }
 
-fn one(number: Number) -> Vec<(Values<'static>, Number)> {
+pub(super) fn one(number: Number) -> Vec<(Values<'static>, Number)> {
     vec![(Vec::new(), number)]
 }
 
-fn known(number: Option<u64>) -> Vec<(Values<'static>, Number)> {
+pub(super) fn known(number: Option<u64>) -> Vec<(Values<'static>, Number)> {
     number.map(|number| (Vec::new(), Number::Whole(number))).into_iter().collect()
 }
 

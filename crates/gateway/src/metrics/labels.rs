@@ -4,6 +4,7 @@ use seawall_policy::{BreakerState, Cause, Class, StopReason};
 
 use super::Shape;
 use crate::server::CloseReason;
+use crate::tls::{HandshakeResult, UpstreamTls};
 
 /// A label of a family. The order of a family's labels is the order of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,11 @@ pub(super) enum Label {
     BreakerTo,
     EjectionReason,
     PoolState,
+    Handshake,
+    UpstreamHandshake,
+    Certificate,
+    Renewal,
+    Lookup,
     Version,
 }
 
@@ -53,6 +59,8 @@ impl Label {
             Self::Stage => "stage",
             Self::BreakerTo => "to",
             Self::PoolState => "state",
+            Self::Handshake | Self::UpstreamHandshake | Self::Renewal | Self::Lookup => "result",
+            Self::Certificate => "certificate",
             Self::Version => "version",
         }
     }
@@ -72,6 +80,10 @@ impl Label {
             Self::BreakerTo => BREAKER_STATES,
             Self::EjectionReason => EJECTION_REASONS,
             Self::PoolState => POOL_STATES,
+            Self::Handshake => &HandshakeResult::LABELS,
+            Self::UpstreamHandshake => &UpstreamTls::LABELS,
+            Self::Renewal => RENEWALS,
+            Self::Lookup => LOOKUPS,
             _ => &[],
         }
     }
@@ -370,6 +382,10 @@ pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
 const EJECTION_REASONS: &[&str] = &["failures", "slow", "probes"];
 /// In the order of [`super::PoolView`]'s fields.
 pub(super) const POOL_STATES: &[&str] = &["idle", "busy", "connecting"];
+/// What reading the files of TLS again came to.
+pub(super) const RENEWALS: &[&str] = &["renewed", "failed"];
+/// How a lookup of a name ended.
+pub(super) const LOOKUPS: &[&str] = &["good", "failed"];
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use seawall_policy::{BreakerState, EjectionReason, Standing};
 
 use crate::server::CloseReason;
+use crate::tls::{HandshakeResult, UpstreamTls};
 
 /// Whoever keeps that state.
 pub(crate) trait Source: Send + Sync + std::fmt::Debug + 'static {
@@ -18,6 +19,18 @@ pub(crate) struct Snapshot {
     pub draining: bool,
     /// Lines of the access log that were dropped since the start.
     pub access_log_dropped: u64,
+    /// Handshakes of callers under way, if any listener has TLS.
+    pub(crate) handshakes: Option<u64>,
+    /// Certificates in use and when they end, in seconds since the Unix epoch.
+    pub(crate) certificates: Vec<(String, u64)>,
+    /// Files of TLS that were put to use, and that could not be, since the start.
+    pub(crate) tls_reloads: [u64; 2],
+    /// Whether those of now cannot be.
+    pub(crate) tls_failing: bool,
+    /// Lookups that brought an answer, and that failed, since the start.
+    pub(crate) lookups: [u64; 2],
+    /// Answers past their time that were used since the start.
+    pub(crate) stale_answers: u64,
     /// One for each listener.
     pub(crate) listeners: Vec<ListenerView>,
     /// One for each upstream.
@@ -35,6 +48,8 @@ pub(crate) struct ListenerView {
     pub(crate) accept_errors: u64,
     /// Ended since the start, by reason.
     pub(crate) closed: [u64; CloseReason::ALL.len()],
+    /// Handshakes since the start, by result, if it has TLS.
+    pub(crate) handshakes: Option<[u64; HandshakeResult::LABELS.len()]>,
 }
 
 /// State of one upstream.
@@ -56,6 +71,8 @@ pub(crate) struct UpstreamSnapshot {
     pub ejections: Option<[u64; EjectionReason::ALL.len()]>,
     /// Its connections.
     pub pool: PoolView,
+    /// Handshakes since the start, by result, if it has TLS.
+    pub(crate) handshakes: Option<[u64; UpstreamTls::LABELS.len()]>,
     /// Its calls.
     pub bulkhead: BulkheadView,
 }

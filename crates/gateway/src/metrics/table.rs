@@ -307,6 +307,65 @@ pub(super) const TABLE: &[Row] = &[
         "Connections that could not be accepted (mostly: no file descriptor left)",
     ),
     Row::new(
+        Family::TlsHandshakes,
+        "seawall_tls_handshakes",
+        COUNTER,
+        &[Label::Listener, Label::Handshake],
+        "Handshakes of callers by how they ended; `full` and `resumed` are the good ones. Only for \
+         listeners with TLS",
+    ),
+    Row::new(
+        Family::TlsHandshakesInProgress,
+        "seawall_tls_handshakes_in_progress",
+        GAUGE,
+        &[],
+        "Handshakes of callers under way; absent where no listener has TLS",
+    ),
+    Row::new(
+        Family::TlsCertificateEnd,
+        "seawall_tls_certificate_not_after",
+        GAUGE,
+        &[Label::Certificate],
+        "When a certificate in use ends, since the Unix epoch, by its file",
+    )
+    .unit("seconds"),
+    Row::new(
+        Family::TlsReloads,
+        "seawall_tls_reloads",
+        COUNTER,
+        &[Label::Renewal],
+        "Times files of TLS had changed, by whether they could be used",
+    ),
+    Row::new(
+        Family::TlsReloadFailing,
+        "seawall_tls_reload_failing",
+        GAUGE,
+        &[],
+        "1 while files of TLS have changed and cannot be used; the last good ones are in use",
+    ),
+    Row::new(
+        Family::UpstreamTlsHandshakes,
+        "seawall_upstream_tls_handshakes",
+        COUNTER,
+        &[Label::Upstream, Label::UpstreamHandshake],
+        "Handshakes with upstreams by how they ended; standard error says why. Only for upstreams \
+         with TLS",
+    ),
+    Row::new(
+        Family::DnsLookups,
+        "seawall_dns_lookups",
+        COUNTER,
+        &[Label::Lookup],
+        "Names of endpoints looked up, by whether there was an answer",
+    ),
+    Row::new(
+        Family::DnsStale,
+        "seawall_dns_stale_answers",
+        COUNTER,
+        &[],
+        "Connections made by an answer past its time because the resolver failed or was silent",
+    ),
+    Row::new(
         Family::AccessLogDropped,
         "seawall_access_log_dropped",
         COUNTER,

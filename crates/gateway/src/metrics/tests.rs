@@ -61,11 +61,15 @@ impl Source for Given {
     fn collect(&self, snapshot: &mut Snapshot) {
         snapshot.draining = true;
         snapshot.access_log_dropped = 41;
+        snapshot.handshakes = Some(1);
+        snapshot.certificates = vec![("/tls.crt".to_owned(), 4_102_444_800)];
         let listener = &mut snapshot.listeners[0];
+        listener.handshakes = Some(Default::default());
         (listener.open, listener.accepted, listener.accept_errors) = (13, 14, 15);
         listener.closed[CloseReason::Abuse as usize] = 16;
         let bridge = &mut snapshot.upstreams[0];
         bridge.retries_off = true;
+        bridge.handshakes = Some([19, 20, 21]);
         bridge.budget_millitokens = Some(9_500);
         bridge.budget_exhausted = 12;
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];

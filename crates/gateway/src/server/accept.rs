@@ -16,22 +16,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::drain::{DrainPhase, DrainView};
 use super::gauges::ConnectionGauges;
+use crate::wire::Socket;
 
 /// Something that connections come from.
 pub(super) trait Accept: Send + 'static {
     /// Waits for the next one.
-    fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Socket, SocketAddr)>> + Send;
 
     /// Closes, after what had come already was handed to `take`.
-    fn finish(self, take: impl FnMut(TcpStream, SocketAddr));
+    fn finish(self, take: impl FnMut(Socket, SocketAddr));
 }
 
 impl Accept for TcpListener {
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        Self::accept(self).await
+    async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+        let (stream, peer) = Self::accept(self).await?;
+        // Without it the socket is gone already, and the first read will say so.
+        let _ = stream.set_nodelay(true);
+        Ok((stream.into(), peer))
     }
 
-    fn finish(self, mut take: impl FnMut(TcpStream, SocketAddr)) {
+    fn finish(self, mut take: impl FnMut(Socket, SocketAddr)) {
         // Asked directly: tokio knows of a connection only once its reactor has run.
         let Ok(listener) = self.into_std() else { return };
         loop {
@@ -40,7 +44,8 @@ impl Accept for TcpListener {
                     let socket =
                         socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
                     if let Ok(socket) = socket {
-                        take(socket, peer);
+                        let _ = socket.set_nodelay(true);
+                        take(socket.into(), peer);
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -63,7 +68,7 @@ pub(super) struct Acceptor<A, S> {
     pub(super) start: S,
 }
 
-impl<A: Accept, S: FnMut(TcpStream, SocketAddr, OwnedSemaphorePermit)> Acceptor<A, S> {
+impl<A: Accept, S: FnMut(Socket, SocketAddr, OwnedSemaphorePermit)> Acceptor<A, S> {
     /// Accepts until the drain says to stop, then takes what is left and closes.
     pub(super) async fn run(mut self) {
         let mut drain = self.drain.clone();
@@ -136,17 +141,17 @@ mod tests {
     }
 
     impl Accept for Failing {
-        async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
             let after = self.clock.now().since(self.start).as_millis();
             let _ = self.asked.send(u64::try_from(after).unwrap());
             let error = self.errors.lock().unwrap().pop();
             match error {
                 Some(code) => Err(io::Error::from_raw_os_error(code)),
-                None => self.inner.accept().await,
+                None => Accept::accept(&self.inner).await,
             }
         }
 
-        fn finish(self, _: impl FnMut(TcpStream, SocketAddr)) {}
+        fn finish(self, _: impl FnMut(Socket, SocketAddr)) {}
     }
 
     /// When a listener that fails with `errors` is asked, in milliseconds, and how many were

@@ -11,8 +11,8 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use seawall::Clock;
 use seawall_policy::{Rng, Timestamp};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::detect::{Detected, detect};
@@ -24,6 +24,8 @@ use super::stall::StreamExecutor;
 use super::state::{ConnGuard, ConnInfo, ConnParts, ConnState, DownstreamProtocol};
 use super::watch::{Seen, Step, Watch};
 use super::{ListenerOptions, ServerOptions};
+use crate::tls::{Shaken, shake};
+use crate::wire::{Socket, Wire};
 
 /// What every connection of a listener needs.
 #[derive(Debug)]
@@ -34,8 +36,8 @@ pub(super) struct ConnSettings {
 
 /// Serves one connection to its end.
 pub(super) async fn serve<H, F, B>(
-    mut socket: TcpStream,
-    parts: ConnParts,
+    socket: Socket,
+    mut parts: ConnParts,
     mut guard: ConnGuard,
     settings: Arc<ConnSettings>,
     handler: H,
@@ -52,23 +54,20 @@ pub(super) async fn serve<H, F, B>(
     let options = &settings.listener;
     let detected = tokio::select! {
         biased;
-        detected =
-            detect(&mut socket, &clock, options.first_byte_timeout, options.head_timeout) =>
-        {
-            detected
-        }
+        detected = begin(socket, options, &clock) => detected,
         _ = drain.wait_for(|view| view.phase >= DrainPhase::Close) => Err(CloseReason::Drain),
     };
-    let Detected { protocol, read, first_byte } = match detected {
+    let (wire, Detected { protocol, read, first_byte }) = match detected {
         Ok(detected) => detected,
         Err(reason) => {
             guard.reason = reason;
             return;
         }
     };
+    parts.tls = wire.facts();
     let state = Arc::new(ConnState::new(parts, protocol, first_byte));
     guard.state = Some(Arc::clone(&state));
-    let io = ConnIo::new(socket, read, Arc::clone(&state), settings.server.write_stall, guard);
+    let io = ConnIo::new(wire, read, Arc::clone(&state), settings.server.write_stall, guard);
     let io = TokioIo::new(io);
     let requests = Requests { handler, state: Arc::clone(&state) };
     let driver = Driver::new(opened, &state, &settings, drain);
@@ -85,6 +84,31 @@ pub(super) async fn serve<H, F, B>(
             driver.run(connection).await;
         }
     }
+}
+
+/// Shakes hands where TLS is spoken, and finds out which protocol is.
+async fn begin(
+    socket: Socket,
+    options: &ListenerOptions,
+    clock: &Clock,
+) -> Result<(Wire, Detected), CloseReason> {
+    let ListenerOptions { first_byte_timeout, head_timeout, .. } = *options;
+    let mut wire = match &options.tls {
+        None => Wire::plain(socket),
+        Some(tls) => match shake(socket, tls, clock, first_byte_timeout, head_timeout).await {
+            Shaken::Done(wire) => wire,
+            Shaken::Silent => return Err(CloseReason::FirstByte),
+            Shaken::Ended => return Err(CloseReason::Ended),
+            Shaken::Failed => return Err(CloseReason::Handshake),
+        },
+    };
+    let mut detected = detect(&mut wire, clock, first_byte_timeout, head_timeout).await?;
+    match wire.alpn() {
+        Some(b"h2") => detected.protocol = DownstreamProtocol::Http2,
+        Some(b"http/1.1") => detected.protocol = DownstreamProtocol::Http1,
+        _ => {}
+    }
+    Ok((wire, detected))
 }
 
 fn http1_builder(options: &ServerOptions) -> http1::Builder {

@@ -30,11 +30,13 @@ pub(crate) enum CloseReason {
     Drain,
     /// The server was leaving and full: closed unserved.
     Full,
+    /// It spoke no TLS, or none that was good.
+    Handshake,
 }
 
 impl CloseReason {
     /// Every reason, in the order of their numbers.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Ended,
         Self::Failed,
         Self::Malformed,
@@ -46,6 +48,7 @@ impl CloseReason {
         Self::Abuse,
         Self::Drain,
         Self::Full,
+        Self::Handshake,
     ];
 
     /// Labels in metrics, in the same order.
@@ -61,6 +64,7 @@ impl CloseReason {
         "abuse",
         "drain",
         "full",
+        "handshake",
     ];
 }
 
@@ -261,7 +265,7 @@ mod tests {
         for (at, reason) in CloseReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, at);
         }
-        assert_eq!(CloseReason::LABELS[CloseReason::Full as usize], "full");
+        assert_eq!(CloseReason::LABELS[CloseReason::Handshake as usize], "handshake");
     }
 
     #[test]

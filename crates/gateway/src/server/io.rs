@@ -10,7 +10,7 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -20,6 +20,7 @@ use tokio::time::{Sleep, sleep, sleep_until};
 use super::frames::FrameScanner;
 use super::gauges::CloseReason;
 use super::state::{ConnGuard, ConnState, DownstreamProtocol};
+use crate::wire::Progress;
 
 /// A connection's socket with what is known of it.
 #[derive(Debug)]
@@ -35,6 +36,10 @@ pub(super) struct ConnIo<S> {
     stalled: Option<Pin<Box<Sleep>>>,
     /// Whether `stalled` is running; the timer itself is kept for the next time.
     is_stalled: bool,
+    /// What the socket had taken when it began to run.
+    taken: u64,
+    /// Whether our side has ended.
+    is_shut: bool,
     /// Runs from the end of our side until that of the peer's.
     lingering: Option<Pin<Box<Sleep>>>,
     _guard: ConnGuard,
@@ -58,6 +63,8 @@ impl<S> ConnIo<S> {
             write_stall,
             stalled: None,
             is_stalled: false,
+            taken: 0,
+            is_shut: false,
             lingering: None,
             _guard: guard,
         }
@@ -71,33 +78,39 @@ impl<S> ConnIo<S> {
             io::Error::other(flood)
         })
     }
+}
 
+impl<S: Progress> ConnIo<S> {
     /// Passes on what a write came to, or gives up if it came to nothing for too long.
     fn on_write(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(written) = written {
-            self.is_stalled = false;
-            if let (Ok(bytes), Some(scanner)) = (&written, &mut self.scanner) {
-                scanner.on_write(*bytes);
-            }
-            return Poll::Ready(written);
+        let Poll::Ready(written) = written else { return self.on_stall(cx).map(Err) };
+        self.is_stalled = false;
+        if let (Ok(bytes), Some(scanner)) = (&written, &mut self.scanner) {
+            scanner.on_write(*bytes);
         }
+        Poll::Ready(written)
+    }
+
+    /// Gives up if nothing was taken for too long.
+    fn on_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let taken = self.socket.taken();
         let clock = self.state.clock;
         let limit = self.write_stall;
         let deadline = || clock.instant(clock.now().after(limit));
         let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(deadline())));
-        if !self.is_stalled {
+        if !self.is_stalled || self.taken != taken {
             timer.as_mut().reset(deadline());
-            self.is_stalled = true;
+            (self.is_stalled, self.taken) = (true, taken);
         }
         if timer.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
         self.state.reason.set(CloseReason::Stall);
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 }
 
@@ -125,7 +138,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ConnIo<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnIo<S> {
+impl<S: AsyncRead + AsyncWrite + Progress + Unpin> AsyncWrite for ConnIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -149,22 +162,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        // Over TLS a write is done when it is encrypted, and this is where it waits.
+        match Pin::new(&mut self.socket).poll_flush(cx) {
+            Poll::Ready(flushed) => Poll::Ready(flushed),
+            Poll::Pending => self.on_stall(cx).map(Err),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let timer = match &mut this.lingering {
-            Some(timer) => timer,
-            None => {
-                ready!(Pin::new(&mut this.socket).poll_shutdown(cx))?;
-                if this.state.is_upgraded() {
-                    // Whoever took it over still reads.
-                    return Poll::Ready(Ok(()));
-                }
-                this.lingering.insert(Box::pin(sleep(LINGER)))
+        if !this.is_shut {
+            let shut = Pin::new(&mut this.socket).poll_shutdown(cx)?;
+            this.is_shut = shut.is_ready();
+            if this.is_shut && this.state.is_upgraded() {
+                // Whoever took it over still reads.
+                return Poll::Ready(Ok(()));
             }
-        };
+        }
+        let timer = this.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        if !this.is_shut {
+            return timer.as_mut().poll(cx).map(Ok);
+        }
         let mut scrap = [0; 1024];
         loop {
             let mut buffer = ReadBuf::new(&mut scrap);

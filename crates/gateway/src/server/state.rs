@@ -14,13 +14,14 @@ use super::abandon::AbandonWindow;
 use super::drain::{DrainPhase, DrainView};
 use super::gauges::{CloseReason, ConnectionGauges, ReasonCell};
 use super::stall::StreamStall;
+use crate::wire::TlsFacts;
 
 /// How a connection is spoken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DownstreamProtocol {
     /// HTTP/1.0 or HTTP/1.1.
     Http1,
-    /// HTTP/2 without TLS, by prior knowledge.
+    /// HTTP/2, by ALPN or by prior knowledge.
     Http2,
 }
 
@@ -47,6 +48,12 @@ impl ConnInfo {
     #[must_use]
     pub(crate) fn peer(&self) -> SocketAddr {
         self.state.peer
+    }
+
+    /// What is known of its TLS, if it has any.
+    #[must_use]
+    pub(crate) fn tls(&self) -> Option<TlsFacts> {
+        self.state.tls
     }
 
     /// The listener it came to, by its place among those given to the server.
@@ -86,6 +93,7 @@ impl ConnInfo {
 #[derive(Debug)]
 pub(super) struct ConnState {
     pub(super) peer: SocketAddr,
+    pub(super) tls: Option<TlsFacts>,
     pub(super) listener: usize,
     pub(super) protocol: DownstreamProtocol,
     pub(super) trusted: bool,
@@ -158,6 +166,7 @@ impl Drop for ConnGuard {
 #[derive(Debug)]
 pub(super) struct ConnParts {
     pub(super) peer: SocketAddr,
+    pub(super) tls: Option<TlsFacts>,
     pub(super) listener: usize,
     pub(super) trusted: bool,
     pub(super) clock: Clock,
@@ -175,6 +184,7 @@ impl ConnState {
         };
         Self {
             peer: parts.peer,
+            tls: parts.tls,
             listener: parts.listener,
             protocol,
             trusted: parts.trusted,

@@ -6,6 +6,7 @@ use http::StatusCode;
 use http::header::CONNECTION;
 use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;

@@ -8,6 +8,7 @@
 //! | any other RST_STREAM from the peer | reset |
 //! | connection reset, broken pipe | reset |
 //! | end of the connection within a message; HTTP/2 connection ended; ping unanswered | closed |
+//! | TLS: the peer refused our certificate, after our side of the handshake | tls |
 //! | not HTTP, or too much of it; a protocol error hyper found in HTTP/2 | malformed |
 //! | the request body failed | upload failed |
 //! | cancelled from this side | caller left |
@@ -21,6 +22,7 @@ use std::error::Error;
 use std::io;
 
 use h2::Reason;
+use rustls::AlertDescription;
 use seawall_policy::Cause;
 
 use super::upload::UploadError;
@@ -69,6 +71,12 @@ fn classify_h2(error: &h2::Error) -> Cause {
 }
 
 fn classify_io(error: &io::Error) -> Cause {
+    if let Some(rustls::Error::AlertReceived(alert)) =
+        error.get_ref().and_then(|it| it.downcast_ref())
+        && is_of_handshake(*alert)
+    {
+        return Cause::Tls;
+    }
     match error.kind() {
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
@@ -77,6 +85,25 @@ fn classify_io(error: &io::Error) -> Cause {
         io::ErrorKind::InvalidData => Cause::Malformed,
         _ => Cause::Unmatched,
     }
+}
+
+/// Whether a peer says by this alert that its side of the handshake did not end well. With TLS 1.3
+/// ours ended before, so the alert is the answer to the first request, of which nothing was
+/// processed. Source: RFC 8446 section 6.2.
+const fn is_of_handshake(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::HandshakeFailure
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate
+    )
 }
 
 /// The first error of this type among the error's sources.

@@ -108,6 +108,10 @@ impl ConnFacts {
         self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn messages(&self) -> u32 {
+        self.messages.load(Ordering::Relaxed)
+    }
+
     /// The peer's SETTINGS arrived; returns whether its limit on streams changed.
     pub(super) fn settings(&self, limit: Option<u32>) -> bool {
         let changed = limit.is_some_and(|limit| {

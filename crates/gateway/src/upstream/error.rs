@@ -53,6 +53,8 @@ impl<B: RequestBody> SendError<B> {
         let source = error.into_error();
         let cause = match classify(&source) {
             Cause::GoAway if !facts.goaway_refuses() => Cause::Closed,
+            // Proof only where the handshake was just made.
+            Cause::Tls if facts.messages() > 1 => Cause::Closed,
             cause => cause,
         };
         Self { cause, handed_back: None, source: Some(source) }

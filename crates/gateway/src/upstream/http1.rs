@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 
 use super::conn::{Conn, ConnFacts, Line, Watcher};
 use super::connect::AttemptError;
@@ -13,6 +12,7 @@ use super::pool::Shared;
 use super::settings::{HYPER_HEAD_FIELDS, PoolSettings};
 use super::socket::Socket;
 use super::upload::RequestBody;
+use crate::wire::Wire;
 
 /// Speaks HTTP/1.1 on the stream.
 ///
@@ -22,7 +22,7 @@ use super::upload::RequestBody;
 pub(super) async fn open<B: RequestBody>(
     pool: &Arc<Shared<B>>,
     facts: Arc<ConnFacts>,
-    stream: TcpStream,
+    stream: Wire,
 ) -> Result<Arc<Conn<B>>, AttemptError> {
     let weak: Weak<Shared<B>> = Arc::downgrade(pool);
     let watcher: Weak<dyn Watcher> = weak.clone();

@@ -1,4 +1,4 @@
-//! A fresh HTTP/2 connection by prior knowledge: made only once the peer has sent its SETTINGS.
+//! A fresh HTTP/2 connection: made only once the peer has sent its SETTINGS.
 //!
 //! hyper's handshake ends when our preface is written. A peer that accepts and says nothing would
 //! pass for connected and take a hundred requests down with it, so the dial waits for the peer's
@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
 
 use super::conn::{Conn, ConnFacts, Line, Watcher};
 use super::connect::AttemptError;
@@ -16,6 +15,7 @@ use super::pool::Shared;
 use super::settings::PoolSettings;
 use super::socket::Socket;
 use super::upload::RequestBody;
+use crate::wire::Wire;
 
 /// Speaks HTTP/2 on the stream and waits for the peer's SETTINGS.
 ///
@@ -25,7 +25,7 @@ use super::upload::RequestBody;
 pub(super) async fn open<B: RequestBody>(
     pool: &Arc<Shared<B>>,
     facts: Arc<ConnFacts>,
-    stream: TcpStream,
+    stream: Wire,
 ) -> Result<Arc<Conn<B>>, AttemptError> {
     let weak: Weak<Shared<B>> = Arc::downgrade(pool);
     let watcher: Weak<dyn Watcher> = weak.clone();

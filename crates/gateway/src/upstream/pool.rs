@@ -14,7 +14,7 @@ use tokio::time::timeout_at;
 
 use super::body::{Exchange, UpstreamBody};
 use super::conn::{Conn, ConnFacts, Fate, Line, Watcher};
-use super::connect::{self, ConnectError, Target};
+use super::connect::{self, ConnectError, Place, Target};
 use super::error::{CheckoutError, SendError};
 use super::interim::Interim;
 use super::resolve::Resolver;
@@ -22,6 +22,7 @@ use super::settings::PoolSettings;
 use super::state::{Answer, Expiry, Follow, State, Step};
 use super::stats::PoolStats;
 use super::upload::{RequestBody, Upload};
+use crate::tls::UpstreamTls;
 
 /// The connections to the endpoints of one upstream. Clones share them; when the last clone and
 /// the last lease are gone, idle connections close.
@@ -54,21 +55,23 @@ pub(crate) struct Lease<B: RequestBody> {
 }
 
 impl<B: RequestBody> Pool<B> {
-    /// A pool for `endpoints` (host and port each), which connects when it is asked to.
+    /// A pool for `endpoints`, which connects when it is asked to, over `tls` if it is given.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime: the pool's dials run on the one it was made on.
     #[must_use]
-    pub(crate) fn new(
+    pub(crate) fn with_tls(
         settings: PoolSettings,
-        endpoints: Vec<(String, u16)>,
+        endpoints: Vec<Place>,
+        tls: Option<Arc<UpstreamTls>>,
         resolver: Resolver,
         clock: Clock,
     ) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(&settings, endpoints.len())),
-            targets: endpoints.into_iter().map(|(host, port)| Target::new(host, port)).collect(),
+            targets: endpoints.into_iter().map(Target::new).collect(),
+            tls,
             settings,
             resolver,
             clock,
@@ -106,32 +109,6 @@ impl<B: RequestBody> Pool<B> {
         (answer, pool.clock.now())
     }
 
-    /// A connection, waited for from now on.
-    #[cfg(test)]
-    pub(super) async fn lease(
-        &self,
-        endpoint: usize,
-        wait: Duration,
-    ) -> Result<Lease<B>, CheckoutError> {
-        let now = self.shared.clock.now();
-        self.checkout(Wanted { endpoint, now, wait, until: Timestamp::MAX }).await.0
-    }
-
-    /// Waits until the books satisfy `wanted`.
-    #[cfg(test)]
-    pub(super) async fn until(&self, wanted: impl Fn(&PoolStats) -> bool) -> PoolStats {
-        loop {
-            let mut changed = std::pin::pin!(self.shared.changed.notified());
-            changed.as_mut().enable();
-            let now = self.shared.clock.now();
-            let stats = self.shared.state.lock().stats(&self.shared.settings, now);
-            if wanted(&stats) {
-                return stats;
-            }
-            changed.await;
-        }
-    }
-
     /// What it was told when it was made.
     #[must_use]
     pub(crate) fn settings(&self) -> &PoolSettings {
@@ -157,13 +134,6 @@ impl<B: RequestBody> Lease<B> {
             Some(conn) => conn,
             None => unreachable!("a lease holds its connection until it is used up"),
         }
-    }
-
-    /// Whether the connection has served before.
-    #[cfg(test)]
-    #[must_use]
-    pub(crate) const fn is_reused(&self) -> bool {
-        self.reused
     }
 
     /// Sends the request, once, and waits for the response head. On HTTP/1.1 the request carries
@@ -210,7 +180,11 @@ impl<B: RequestBody> Lease<B> {
             Ok(response) => Ok(exchange.answered(response)),
             Err(error) => {
                 exchange.failed();
-                Err(SendError::new(error, &conn.facts))
+                let error = SendError::new(error, &conn.facts);
+                if let (Cause::Tls, Some(pool)) = (error.cause, conn.pool.upgrade()) {
+                    pool.tell_refused(conn.facts.endpoint, &error);
+                }
+                Err(error)
             }
         }
     }
@@ -291,7 +265,8 @@ pub(super) struct Shared<B: RequestBody> {
     pub(super) runtime: Handle,
     pub(super) clock: Clock,
     resolver: Resolver,
-    targets: Vec<Target>,
+    pub(super) tls: Option<Arc<UpstreamTls>>,
+    pub(super) targets: Vec<Target>,
     state: Mutex<State<B>>,
     /// Told after every change of the books.
     #[cfg(test)]
@@ -338,7 +313,7 @@ impl<B: RequestBody> Shared<B> {
             &self.resolver,
             &self.clock,
             self.settings.connect_timeout,
-            |address| self.open(endpoint, address),
+            |socket| self.speak(endpoint, socket),
         )
         .await;
         let now = self.clock.now();
@@ -395,6 +370,9 @@ const RECHECK: Duration = Duration::from_millis(50);
 const ROOMLESS_BACKOFF: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
+mod testing;
+
+#[cfg(test)]
 mod tests {
     use http_body_util::Empty;
 
@@ -410,7 +388,8 @@ mod tests {
         let endpoints = vec![("127.0.0.1".to_owned(), 1)];
         let pool: Pool<Empty<bytes::Bytes>> = Pool::new(settings, endpoints, resolver, clock);
         // On this one thread nothing else runs between the driver's spawning and the question.
-        let conn = pool.shared.open(0, peer.local_addr().unwrap()).await.unwrap();
+        let socket = connect::dial(peer.local_addr().unwrap()).await.unwrap();
+        let conn = pool.shared.speak(0, socket).await.unwrap();
         assert!(conn.is_ready());
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct ResolverStats {
     pub zombies: usize,
     /// Lookups begun.
     pub lookups_total: u64,
+    /// Lookups that brought addresses.
+    pub answers_total: u64,
     /// Lookups that failed.
     pub failures_total: u64,
     /// Calls served with an answer past its time to live.
@@ -127,6 +129,7 @@ impl Resolver {
             in_flight: self.inner.max_in_flight - self.inner.slots.available_permits(),
             zombies,
             lookups_total: state.lookups,
+            answers_total: state.answers,
             failures_total: state.failures,
             stale_total: state.stale,
         }
@@ -163,6 +166,7 @@ struct Inner {
 struct State {
     names: BTreeMap<String, Name>,
     lookups: u64,
+    answers: u64,
     failures: u64,
     stale: u64,
 }
@@ -253,6 +257,7 @@ impl Inner {
     fn learn(&self, host: &str, found: &Answer) {
         let now = self.clock.now();
         let mut state = self.state.lock();
+        state.answers += u64::from(found.is_ok());
         state.failures += u64::from(found.is_err());
         let Some(name) = state.names.get_mut(host) else { return };
         name.pending = None;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) enum PoolProtocol {
     /// HTTP/1.1, one exchange per connection at a time.
     Http1,
-    /// HTTP/2 without TLS, by prior knowledge.
+    /// HTTP/2: without TLS by prior knowledge, with TLS by ALPN.
     H2c,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct PoolSettings {
     /// Checkouts that may wait without a dial on its way for them. At zero nobody waits. Beyond it
     /// a checkout is refused at once. Default 1,024.
     pub max_waiting: usize,
-    /// Bound on name, TCP and the preface of HTTP/2 together, all addresses of the name included.
-    /// Default 2 s.
+    /// Bound on name, TCP, TLS and the preface of HTTP/2 together, all addresses of the name
+    /// included. Default 2 s.
     pub connect_timeout: Duration,
     /// Idle HTTP/1.1 connections older than this are closed, not reused. Default 4 s, below the
     /// 5 s at which common servers close.

@@ -14,14 +14,14 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::conn::{ConnFacts, Watcher};
 use super::interim::INTERIM_MAX;
+use crate::wire::Wire;
 
 /// A socket that reports to its pool.
 pub(super) struct Socket {
-    stream: TcpStream,
+    stream: Wire,
     scan: Option<FrameScan>,
     facts: Arc<ConnFacts>,
     watcher: Weak<dyn Watcher>,
@@ -29,20 +29,12 @@ pub(super) struct Socket {
 
 impl Socket {
     /// A socket whose bytes are none of our business.
-    pub(super) fn http1(
-        stream: TcpStream,
-        facts: Arc<ConnFacts>,
-        watcher: Weak<dyn Watcher>,
-    ) -> Self {
+    pub(super) fn http1(stream: Wire, facts: Arc<ConnFacts>, watcher: Weak<dyn Watcher>) -> Self {
         Self { stream, scan: None, facts, watcher }
     }
 
     /// A socket whose HTTP/2 frames are read along.
-    pub(super) fn http2(
-        stream: TcpStream,
-        facts: Arc<ConnFacts>,
-        watcher: Weak<dyn Watcher>,
-    ) -> Self {
+    pub(super) fn http2(stream: Wire, facts: Arc<ConnFacts>, watcher: Weak<dyn Watcher>) -> Self {
         Self { stream, scan: Some(FrameScan::default()), facts, watcher }
     }
 }

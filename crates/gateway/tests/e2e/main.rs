@@ -19,4 +19,7 @@ mod signals;
 mod soak;
 mod streaming;
 mod support;
+mod tls;
+mod tls_renewal;
+mod tls_upstream;
 mod upgrades;

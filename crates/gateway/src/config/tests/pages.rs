@@ -222,7 +222,23 @@ fn an_attempt_timeout_of_the_default_length_differs_only_in_what_is_slow() {
 
 #[test]
 fn every_option_the_example_shows_is_accepted() {
-    accepted(&everything());
+    let folder = std::env::temp_dir().join(format!("seawall-example-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["orders.internal".to_owned()]).unwrap();
+    let certificate = certificate.self_signed(&key).unwrap().pem();
+    for name in ["tls", "other", "client"] {
+        std::fs::write(folder.join(format!("{name}.crt")), &certificate).unwrap();
+        std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+    std::fs::write(folder.join("ca.crt"), &certificate).unwrap();
+    let text = everything()
+        .replace("/etc/seawall/tls", &folder.display().to_string())
+        // The roots of the machine that tests this are none of its business.
+        .replace("ca: system", &format!("ca: {}", folder.join("ca.crt").display()))
+        .replace("[http://", "[https://");
+    accepted(&text);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -113,7 +113,7 @@ async fn an_address_that_swallows_syns_times_out() {
 }
 
 #[tokio::test]
-async fn an_address_that_swallows_syns_leaves_the_next_one_its_share() {
+async fn an_address_that_swallows_syns_is_joined_by_the_next_one() {
     let peer = Peer::bind().await;
     let (_hole, _held) = black_hole(TWO, peer.port).await;
     let pool = named(peer.port, || Ok(vec![TWO, ONE]));
@@ -121,8 +121,67 @@ async fn an_address_that_swallows_syns_leaves_the_next_one_its_share() {
     let clock = Clock::new();
     let start = clock.now();
     let lease = pool.lease(0, LONG).await.unwrap();
-    assert!(is_about(start.until(clock.now()), 1_000));
+    assert!(is_about(start.until(clock.now()), 250), "the next is tried beside it");
     drop(lease);
+}
+
+#[tokio::test]
+async fn a_family_that_does_not_work_costs_one_dial_its_delay() {
+    let peer = Peer::bind_to(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)).await;
+    let (_hole, _held) = black_hole(TWO, peer.port).await;
+    let pool = named(peer.port, || Ok(vec![TWO, std::net::Ipv6Addr::LOCALHOST.into()]));
+    tokio::time::pause();
+    let clock = Clock::new();
+    for after in [250, 0, 0] {
+        let start = clock.now();
+        let lease = pool.lease(0, LONG).await.unwrap();
+        assert!(is_about(start.until(clock.now()), after), "{after}");
+        drop(lease.into_conn());
+    }
+}
+
+#[tokio::test]
+async fn dials_take_the_addresses_of_a_name_in_turn() {
+    let one = Peer::bind_to(ONE).await;
+    let two = tokio::net::TcpListener::bind((TWO, one.port)).await.unwrap();
+    let pool = named(one.port, || Ok(vec![ONE, TWO]));
+    bounded(async {
+        let leases = [pool.lease(0, LONG).await.unwrap(), pool.lease(0, LONG).await.unwrap()];
+        one.accept().await;
+        two.accept().await.unwrap();
+        assert!(!one.has_another().await);
+        drop(leases);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_socket_of_this_host_is_spoken_to_and_a_missing_one_refuses() {
+    let path = std::env::temp_dir().join(format!("seawall-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let clock = Clock::new();
+    let places = vec![crate::upstream::Place::Unix(path.clone())];
+    let pool: TestPool = Pool::with_tls(http1(), places, None, resolver(), clock);
+    let (cause, text) = bounded(connect_error(&pool)).await;
+    assert_eq!(cause, Cause::ConnectRefused, "{text}");
+    assert!(text.starts_with("connect to unix:/"), "{text}");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    bounded(async {
+        let (lease, accepted) = tokio::join!(pool.lease(0, LONG), listener.accept());
+        let mut socket = accepted.unwrap().0;
+        let served = async {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(tokio::io::AsyncReadExt::read_u8(&mut socket).await.unwrap());
+            }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+            tokio::io::AsyncWriteExt::write_all(&mut socket, answer).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(lease.unwrap().send(get(empty())), served);
+        assert_eq!(super::support::text(answer.unwrap()).await, "ok");
+    })
+    .await;
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{Body, Protocol, full, within};
@@ -33,7 +33,15 @@ impl Caller {
     pub(crate) async fn connect(address: SocketAddr, protocol: Protocol) -> Self {
         let socket = within(TcpStream::connect(address)).await.unwrap();
         socket.set_nodelay(true).unwrap();
-        let io = TokioIo::new(socket);
+        Self::over(socket, protocol).await
+    }
+
+    /// Over a connection that is there.
+    pub(crate) async fn over(
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        protocol: Protocol,
+    ) -> Self {
+        let io = TokioIo::new(io);
         match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = within(http1::handshake(io)).await.unwrap();

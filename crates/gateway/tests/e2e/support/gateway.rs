@@ -16,7 +16,7 @@ use super::{Answer, Body, Caller, Protocol, RawCaller, full, get, within};
 /// A configuration, in pieces of YAML's flow style.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    endpoints: Vec<SocketAddr>,
+    endpoints: Vec<String>,
     protocol: Protocol,
     listener: String,
     upstream: String,
@@ -28,7 +28,7 @@ impl Setup {
     /// One upstream named `up` that is all defaults, and one route for everything.
     pub(crate) fn new(endpoint: SocketAddr) -> Self {
         Self {
-            endpoints: vec![endpoint],
+            endpoints: vec![format!("http://{endpoint}")],
             protocol: Protocol::Http1,
             listener: String::new(),
             upstream: String::new(),
@@ -38,8 +38,14 @@ impl Setup {
     }
 
     pub(crate) fn endpoint(mut self, endpoint: SocketAddr) -> Self {
-        self.endpoints.push(endpoint);
+        self.endpoints.push(format!("http://{endpoint}"));
         self
+    }
+
+    /// One upstream at this URL.
+    pub(crate) fn at(url: &str) -> Self {
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        Self { endpoints: vec![url.to_owned()], ..Self::new(nowhere) }
     }
 
     pub(crate) fn speaks(self, protocol: Protocol) -> Self {
@@ -75,9 +81,10 @@ impl Setup {
     }
 
     fn yaml(&self) -> String {
-        let endpoints: Vec<_> = self.endpoints.iter().map(|at| format!("http://{at}")).collect();
+        let endpoints = &self.endpoints;
         let protocol = match self.protocol {
             Protocol::Http1 => "http1",
+            Protocol::H2c if endpoints[0].starts_with("https") => "h2",
             Protocol::H2c => "h2c",
         };
         let mut yaml = format!(
