@@ -53,8 +53,8 @@ pub use config::{
     AccessLog, Alpn, CertificateFiles, ClientAuth, Conditions, ConfigErrors, Drain,
     EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderCondition, HeaderEdits,
     HeaderNames, HeaderTest, HostHeader, Limits, Listener, ListenerTls, OnAbandon, PathMatch,
-    PeerRange, Protocol, RootsOf, Route, Sharing, TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls,
-    Warning, WorstCase, parse_bind,
+    PeerRange, Protocol, RootsOf, Route, Sharing, TlsVersion, Upstream, UpstreamTimeouts,
+    UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,
