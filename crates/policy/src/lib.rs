@@ -25,6 +25,8 @@
 //! | a change of configuration drops state | `stack`: `a_breaker_switched_off_and_on_keeps_its_window_and_gets_its_probes_back` |
 //! | waiting retries are not counted | `stack`: `waiting_retries_have_paid_and_a_caller_who_leaves_gets_it_back` |
 //! | own rejections keep a breaker open | `stack`: `a_full_bulkhead_and_a_pool_without_connections_never_open_the_breaker` |
+//! | at 50 %, two of three endpoints are ejected; a lone one is ejected | `outlier`: `at_most_the_set_share_is_out_the_worst_first_and_the_last_stays` |
+//! | an endpoint that fails at once counts as the fastest | `stack`: `an_endpoint_that_fails_fast_is_the_favourite_by_calls_in_flight_and_not_by_peak_ewma` |
 #![no_std]
 
 extern crate alloc;

@@ -4,8 +4,9 @@
 //! of their time sees it after one. The estimate follows a slower answer at once and a faster one
 //! slowly (hence *peak*), because the harm of a slow endpoint is worse than that of an idle one.
 //!
-//! An endpoint that fails fast would be the favourite of such a rule. So a failure never lowers
-//! the estimate, and a share of recent failures multiplies it:
+//! An endpoint that fails fast would be the favourite of such a rule, and so would one that turns
+//! everything down. So neither a failure nor a rejection (4xx) lowers the estimate, and the share
+//! of recent failures multiplies it:
 //!
 //! ```text
 //! answer      : time = took, if longer; else took + (time − took) · 2^(−since / half_life)
@@ -70,6 +71,16 @@ impl LoadEstimate {
         let failing = self.faded_failing(now.since(self.updated));
         self.failing = failing + (FULL - failing).div_ceil(BLAMES);
         self.updated = self.updated.max(now);
+    }
+
+    /// A call was turned down after `took`, which says that the endpoint is there and not how long
+    /// its work takes. As the first that is known of it, it speaks against it.
+    pub fn on_rejection(&mut self, now: Timestamp, took: Duration) {
+        if self.time > 0 {
+            self.on_at_least(now, took);
+        } else {
+            self.on_failure(now, took);
+        }
     }
 
     /// A call has taken this long already, and has no answer yet or will never have one.
@@ -187,6 +198,15 @@ mod tests {
             sick.on_failure(at(60_000 + n), millis(1));
         }
         assert!(sick.cost(at(60_004), 0) > 10 * well.cost(at(60_004), 0));
+        // One that turns everything down hardly less than before.
+        let mut wrong = steady(10);
+        for n in 0..100 {
+            wrong.on_rejection(at(60_000 + n), millis(1));
+        }
+        assert!(wrong.cost(at(60_100), 0) >= well.cost(at(60_100), 0));
+        let mut born_wrong = LoadEstimate::new();
+        born_wrong.on_rejection(at(60_000), millis(1));
+        assert!(born_wrong.cost(at(60_001), 0) > well.cost(at(60_001), 100));
         // One that never answered, too.
         let mut born_sick = LoadEstimate::new();
         assert_eq!(born_sick.cost(at(60_000), 0), 0, "tried at once");

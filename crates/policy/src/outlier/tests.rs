@@ -1,5 +1,7 @@
 use alloc::vec::Vec;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::rng::SplitMix64;
 
@@ -372,4 +374,39 @@ fn options_that_can_never_take_effect_are_refused() {
 #[test]
 fn an_endpoint_costs_48_bytes() {
     assert_eq!(size_of::<Conduct>(), 48);
+}
+
+/// One second of every endpoint: how many of twenty calls fail and how many are slow, and whether
+/// health checks change their mind.
+type Second = Vec<(u32, u32)>;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_never_more_are_out_than_the_share_and_equal_seeds_give_equal_verdicts(
+        count in 1..12_usize,
+        percent in 1..=100_u32,
+        seed in any::<u64>(),
+        script in prop::collection::vec(prop::collection::vec((0..21_u32, 0..21_u32), 12), 1..40),
+    ) {
+        let play = |script: &[Second]| {
+            let max_ejected = Ratio::from_percent(percent);
+            let options = OutlierOptions { max_ejected, ..OutlierOptions::default() };
+            let mut rig = Rig::new(count, options);
+            rig.rng = SplitMix64::new(seed);
+            for second in script {
+                rig.seconds(1, &|index, n| {
+                    let (failed, slow) = second[index];
+                    (n % 20 < failed, if n % 20 < slow { 200 } else { USUAL })
+                });
+                assert!(rig.out() <= rig.params.most_out(count), "{} of {count}", rig.out());
+            }
+            // And all come back when they are well.
+            rig.seconds(150, &well);
+            assert_eq!(rig.out(), 0);
+            rig.verdicts
+        };
+        prop_assert_eq!(play(&script), play(&script));
+    }
 }

@@ -159,13 +159,19 @@ impl Dependency {
         self.record_utilisation(now, params, permit, elapsed, was_answered);
     }
 
-    /// What the attempt says of the cost of its endpoint. A 429 asks for less, as a failure does.
+    /// What the attempt says of the cost of its endpoint. A 429 asks for less, as a failure does,
+    /// and a 5xx that is none for the breaker is one here: its speed is not worth having.
     fn record_load(&mut self, now: Timestamp, permit: &Permit, outcome: &Outcome) {
         let elapsed = now.since(permit.granted);
         let load = &mut self.endpoints[permit.slot.endpoint].load;
         match (outcome.breaker_signal(), outcome.cause()) {
-            (Signal::Failure, _) | (_, Cause::Status(429)) => load.on_failure(now, elapsed),
-            (Signal::Success, _) => load.on_answer(now, elapsed),
+            (Signal::Success, _) if outcome.class() == Class::Success => {
+                load.on_answer(now, elapsed);
+            }
+            (Signal::Failure, _) | (_, Cause::Status(429 | 500..=599)) => {
+                load.on_failure(now, elapsed);
+            }
+            (Signal::Success, _) => load.on_rejection(now, elapsed),
             (Signal::Ignore, Cause::DeadlineCut | Cause::CallerLeft) if permit.is_sent() => {
                 load.on_at_least(now, elapsed);
             }

@@ -149,9 +149,9 @@ fn by_peak_ewma_a_slow_endpoint_is_avoided_and_found_again_when_it_heals() {
 
 #[test]
 fn an_endpoint_that_fails_fast_is_the_favourite_by_calls_in_flight_and_not_by_peak_ewma() {
-    let share = |balance| {
-        let sick = |sent: &Sent| match sent.endpoint {
-            0 => status(1, 503),
+    let share = |balance, code| {
+        let sick = move |sent: &Sent| match sent.endpoint {
+            0 => status(1, code),
             _ => status(50, 200),
         };
         let mut sim = Sim::new(&StackConfig { balance, ..retrying(1) }, 10, 1, sick);
@@ -159,8 +159,11 @@ fn an_endpoint_that_fails_fast_is_the_favourite_by_calls_in_flight_and_not_by_pe
         sim.run_until(20_000);
         shares(&sim, 10, 0, 20_000)[0] * 100 / 20_000
     };
-    assert!(share(Balance::LeastRequest) >= 17, "{}", share(Balance::LeastRequest));
-    assert!(share(Balance::PeakEwma) <= 1, "{}", share(Balance::PeakEwma));
+    assert!(share(Balance::LeastRequest, 503) >= 17);
+    for (code, most) in [(503, 1), (500, 1), (429, 1), (404, 19)] {
+        let share = share(Balance::PeakEwma, code);
+        assert!(share <= most, "{code}: {share} %");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::outlier::{EjectionReason, OutlierOptions, Verdict};
 use crate::ratio::Ratio;
 use crate::stack::{StackConfig, Standing};
 
-const RATE: u64 = 500;
+const RATE: u64 = 300;
 
 fn ejecting(max_attempts: u32) -> StackConfig {
     StackConfig {
@@ -279,4 +279,24 @@ fn with_a_share_of_one_in_ten_the_second_sick_endpoint_stays() {
     sim.load(RATE, 0, 20_000, GET);
     sim.run_until(20_000);
     assert_eq!(most_out(&mut sim), 1);
+}
+
+#[test]
+fn at_most_the_latest_256_verdicts_wait_to_be_collected() {
+    let brief = OutlierOptions {
+        interval: millis(1),
+        ejection_base: millis(1),
+        ejection_cap: millis(1),
+        probes: 1,
+        ..OutlierOptions::default()
+    };
+    let config = StackConfig { outlier: Some(brief), ..retrying(1) };
+    let sick = |sent: &Sent| status(1, if sent.endpoint == 0 { 500 } else { 200 });
+    let mut sim = Sim::new(&config, 2, 1, sick);
+    sim.load(1_000, 0, 4_000, GET);
+    sim.run_until(5_000);
+    let all: u64 = sim.dependency.ejections().iter().sum();
+    assert!(all > 256, "{all}");
+    assert_eq!(sim.dependency.uncollected_verdicts(), (256, 256));
+    assert!(sim.dependency.pop_verdict().unwrap().at > at(1_000), "the oldest are dropped");
 }
