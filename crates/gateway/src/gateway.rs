@@ -132,6 +132,7 @@ impl Gateway {
         let now = self.clock.now();
         self.calendar.adjust(now, self.clock.unix_millis());
         self.metrics.tick(now);
+        self.resolver.refresh(now);
         for upstream in &self.upstreams {
             upstream.stack.housekeep();
             upstream.collect_transitions(self);

@@ -10,11 +10,15 @@ use super::model::{EndpointAddress, PeerRange};
 /// # Errors
 /// What to give instead, as it fits after "give".
 pub fn parse_bind(text: &str) -> Result<SocketAddr, String> {
+    if text.contains('%') {
+        return Err("an address without a zone, like [::]:8080".to_owned());
+    }
     let hint = match text.rsplit_once(':') {
         Some(("", port)) if is_port(port) => format!(", like 127.0.0.1:{port} or 0.0.0.0:{port}"),
         Some(("localhost", port)) if is_port(port) => format!(", like 127.0.0.1:{port}"),
         None if is_port(text) => format!(", like 127.0.0.1:{text}"),
         None if text.parse::<IpAddr>().is_ok() => format!(", like {text}:8080"),
+        _ if text.parse::<Ipv6Addr>().is_ok() => format!(", like [{text}]:8080"),
         _ => ", like 127.0.0.1:8080 or [::1]:8080".to_owned(),
     };
     text.parse().map_err(|_| format!("a literal address and a port{hint}"))
@@ -233,6 +237,20 @@ mod tests {
         assert!(parse_endpoint(&format!("unix:/{}", "a".repeat(106))).is_ok());
         let allowed = parse_endpoint(&format!("unix:/{}", "a".repeat(107))).unwrap_err();
         assert!(allowed.contains("at most 107 bytes"), "{allowed}");
+    }
+
+    #[test]
+    fn addresses_to_bind_are_literal_and_without_a_zone() {
+        assert!(parse_bind("[::]:80").is_ok());
+        for (text, part) in [
+            ("[fe80::1%2]:80", "without a zone"),
+            (":80", "like 127.0.0.1:80 or 0.0.0.0:80"),
+            ("localhost:80", "like 127.0.0.1:80"),
+            ("::1", "like [::1]:8080"),
+        ] {
+            let allowed = parse_bind(text).unwrap_err();
+            assert!(allowed.contains(part), "{text}: {allowed}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Accept for TcpListener {
         let (stream, peer) = Self::accept(self).await?;
         // Without it the socket is gone already, and the first read will say so.
         let _ = stream.set_nodelay(true);
-        Ok((stream.into(), peer))
+        Ok((stream.into(), canonical(peer)))
     }
 
     fn finish(self, mut take: impl FnMut(Socket, SocketAddr)) {
@@ -45,7 +45,7 @@ impl Accept for TcpListener {
                         socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
                     if let Ok(socket) = socket {
                         let _ = socket.set_nodelay(true);
-                        take(socket.into(), peer);
+                        take(socket.into(), canonical(peer));
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -107,6 +107,11 @@ impl<A: Accept, S: FnMut(Socket, SocketAddr, OwnedSemaphorePermit)> Acceptor<A, 
             }
         }
     }
+}
+
+/// An IPv4 peer of a socket for both families is an IPv4 peer.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
 /// Whether an error says that the next connection may well be accepted.

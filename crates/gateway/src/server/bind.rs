@@ -16,6 +16,10 @@ use tokio::net::TcpListener;
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        // Both families, whatever the system's default is.
+        socket.set_only_v6(false)?;
+    }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -66,6 +70,17 @@ mod tests {
     fn the_file_limit_ends_at_the_hard_one() {
         let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         assert_eq!(raise_file_limit(), hard);
+    }
+
+    #[tokio::test]
+    async fn the_wildcard_of_ipv6_takes_both_families() {
+        let listener = bind("[::]:0".parse().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "::1"] {
+            let client = tokio::net::TcpStream::connect((host, port)).await.unwrap();
+            let (_, peer) = crate::server::accept::Accept::accept(&listener).await.unwrap();
+            assert_eq!(peer, client.local_addr().unwrap(), "in its own family");
+        }
     }
 
     #[tokio::test]

@@ -5,6 +5,10 @@
 //! that ask for the same name share one lookup. A good answer serves for its time to live, and
 //! beyond it while the resolver is silent or failing: an address that worked is worth more than
 //! none. A failure is remembered for a second, so that a storm of dials is one lookup.
+//!
+//! A name that was asked for in the last minute is looked up again before its answer is old, so
+//! that no dial waits for a resolver that works; and once a lookup has been silent for a second, no
+//! dial waits for it that has an old answer.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -117,6 +121,18 @@ impl Resolver {
         })
     }
 
+    /// Looks up anew the names in use whose answer will soon be old. To be called several times
+    /// within a fifth of the time to live.
+    pub(crate) fn refresh(&self, now: Timestamp) {
+        let inner = &self.inner;
+        for (host, name) in &mut inner.state.lock().names {
+            let wanted = now.since(name.asked) < IN_USE;
+            if wanted && name.is_due(now, inner.ttl) {
+                inner.begin(host, name, now);
+            }
+        }
+    }
+
     /// What the resolver holds and has done.
     #[must_use]
     pub(crate) fn stats(&self) -> ResolverStats {
@@ -179,6 +195,8 @@ struct Name {
     /// The last answer, if it was a failure, and until when it stands.
     bad: Option<(ResolveError, Timestamp)>,
     pending: Option<watch::Receiver<Option<Answer>>>,
+    /// When the pending lookup was begun.
+    begun: Timestamp,
     /// The pending lookup holds a slot.
     running: bool,
     /// Callers of the pending lookup.
@@ -189,6 +207,14 @@ struct Name {
 impl Name {
     fn is_zombie(&self) -> bool {
         self.running && self.waiting == 0
+    }
+
+    /// Whether there is a good answer in the last fifth of its time, or past it, and nothing is
+    /// done about it.
+    fn is_due(&self, now: Timestamp, ttl: Duration) -> bool {
+        let is_old = self.good.as_ref().is_some_and(|(_, until)| until.before(ttl / 5) <= now);
+        let has_failed = self.bad.as_ref().is_some_and(|(_, until)| now < *until);
+        is_old && !has_failed && self.pending.is_none()
     }
 }
 
@@ -209,7 +235,11 @@ impl Inner {
         if let Some((addresses, until)) = &name.good
             && now < *until
         {
-            return Ok(Asked::Known(Arc::clone(addresses)));
+            let known = Arc::clone(addresses);
+            if name.is_due(now, self.ttl) {
+                self.begin(host, name, now);
+            }
+            return Ok(Asked::Known(known));
         }
         if let Some((error, until)) = &name.bad
             && now < *until
@@ -217,15 +247,32 @@ impl Inner {
             *stale += u64::from(old.is_some());
             return old.map(Asked::Known).ok_or_else(|| error.clone());
         }
-        name.waiting += 1;
-        if let Some(pending) = &name.pending {
-            return Ok(Asked::Pending(pending.clone(), old));
+        if let (Some(_), Some(old)) = (&name.pending, &old)
+            && now.since(name.begun) >= SILENT
+        {
+            *stale += 1;
+            return Ok(Asked::Known(Arc::clone(old)));
         }
+        name.waiting += 1;
+        let pending = match &name.pending {
+            Some(pending) => pending.clone(),
+            None => self.begin(host, name, now),
+        };
+        Ok(Asked::Pending(pending, old))
+    }
+
+    /// Begins the lookup of a name that has none pending.
+    fn begin(
+        self: &Arc<Self>,
+        host: &str,
+        name: &mut Name,
+        now: Timestamp,
+    ) -> watch::Receiver<Option<Answer>> {
         let (answer, pending) = watch::channel(None);
         name.pending = Some(pending.clone());
-        drop(state);
+        name.begun = now;
         tokio::spawn(Arc::clone(self).look_up(host.to_owned(), answer));
-        Ok(Asked::Pending(pending, old))
+        pending
     }
 
     /// Looks the name up once a slot is free. No caller owns this: it ends when getaddrinfo does.
@@ -303,6 +350,12 @@ impl Drop for Waiting<'_> {
 /// How long a failure stands. Source: own choice: long enough to make one lookup of a storm, short
 /// enough not to outlive a restart of the resolver.
 const NEGATIVE_TTL: Duration = Duration::from_secs(1);
+/// How long a name is kept fresh after it was asked for. Source: own choice: as long as the
+/// connections of a burst are kept.
+const IN_USE: Duration = Duration::from_secs(60);
+/// A lookup that takes this long is not worth waiting for if an old answer is there.
+/// Source: own choice: half of the default connect timeout.
+const SILENT: Duration = Duration::from_secs(1);
 /// Names kept. Names come from the configuration, so this bounds a mistake.
 const MAX_NAMES: usize = 1_024;
 

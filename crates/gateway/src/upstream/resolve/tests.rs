@@ -131,6 +131,51 @@ async fn the_last_good_answer_serves_after_half_of_the_patience() {
     assert_eq!((stats.in_flight, stats.zombies, stats.stale_total), (1, 1, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_name_in_use_is_fresh_before_it_is_old_and_one_that_is_not_is_left_alone() {
+    let script = scripted(1);
+    script.answers(&[ADDRESS]);
+    script.resolve().await.unwrap();
+    let answered = async |count| {
+        while script.resolver.stats().answers_total < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    for round in 2..=4 {
+        passes(Duration::from_millis(3_999)).await;
+        script.resolver.refresh(script.clock.now());
+        tokio::task::yield_now().await;
+        assert_eq!(script.resolver.stats().lookups_total, round - 1, "not yet");
+        passes(Duration::from_millis(1)).await;
+        script.answers(&[ADDRESS]);
+        script.resolver.refresh(script.clock.now());
+        // A second look begins no second lookup.
+        script.resolver.refresh(script.clock.now());
+        answered(round).await;
+        assert_eq!(script.resolver.stats().lookups_total, round);
+    }
+    // Answers had in time are not stale, and nobody waited.
+    assert_eq!(script.resolver.stats().stale_total, 0);
+    passes(IN_USE).await;
+    script.resolver.refresh(script.clock.now());
+    tokio::task::yield_now().await;
+    assert_eq!(script.resolver.stats().lookups_total, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_with_an_old_answer_waits_for_a_lookup_that_hangs() {
+    let script = scripted(1);
+    script.answers(&[ADDRESS]);
+    script.resolve().await.unwrap();
+    passes(Duration::from_secs(4)).await;
+    script.resolver.refresh(script.clock.now());
+    passes(Duration::from_secs(1)).await;
+    let mut old = Box::pin(script.resolve());
+    assert!(!pends(&mut old).await, "the lookup has been silent for a second");
+    assert_eq!(script.resolver.stats().stale_total, 1);
+    script.fails();
+}
+
 #[tokio::test]
 async fn callers_of_one_name_share_one_lookup() {
     let script = scripted(8);
