@@ -129,9 +129,7 @@ impl Fields {
         self.remove_twins(fields);
         let trailers = connection::wants_trailers(fields);
         connection::remove(fields, |name| self.is_own(name));
-        fields.remove(EXPECT);
-        fields.remove(PROXY_AUTHORIZATION);
-        fields.remove(HTTP2_SETTINGS);
+        remove_all(fields, [&EXPECT, &PROXY_AUTHORIZATION, &HTTP2_SETTINGS]);
         let mut stated = self.take_stated(fields, inbound);
         connection::restore(fields, inbound.onward, trailers, inbound.upgrade);
         match inbound.authority {
@@ -165,12 +163,12 @@ impl Fields {
     /// Turns the fields of an answer into those that go to the caller.
     pub(crate) fn to_downstream(&self, fields: &mut HeaderMap, answered: &Answered<'_>) {
         // Of the two the coding is what was read; the length would cut the body off for the caller.
-        if fields.contains_key(TRANSFER_ENCODING) {
+        if has(fields, &TRANSFER_ENCODING) {
             fields.remove(CONTENT_LENGTH);
         }
         let upgrade = if answered.switches { fields.remove(UPGRADE) } else { None };
         connection::remove(fields, |name| self.is_own(name));
-        fields.remove(PROXY_AUTHENTICATE);
+        remove_all(fields, [&PROXY_AUTHENTICATE]);
         if let Some(upgrade) = &upgrade {
             connection::restore(fields, Version::HTTP_11, false, Some(upgrade));
         }
@@ -198,8 +196,7 @@ impl Fields {
             ignored: IgnoredHeaders::default(),
         };
         stated.ignored = ignored;
-        fields.remove(&names.remaining);
-        fields.remove(&names.attempt);
+        remove_all(fields, [&names.remaining, &names.attempt]);
         stated
     }
 
@@ -249,6 +246,25 @@ impl Fields {
     }
 }
 
+/// Whether there is such a field. A request has a handful of fields and is asked for thirty, nearly
+/// all of them in vain: to compare names is several times cheaper than to hash them. A request of
+/// many fields is asked by hash.
+fn has(fields: &HeaderMap, name: &HeaderName) -> bool {
+    match fields.keys_len() {
+        0..=SCANNED_MAX => fields.keys().any(|key| key == name),
+        _ => fields.contains_key(name),
+    }
+}
+
+/// Removes the fields that are there.
+fn remove_all<const N: usize>(fields: &mut HeaderMap, names: [&HeaderName; N]) {
+    for name in names {
+        if has(fields, name) {
+            fields.remove(name);
+        }
+    }
+}
+
 /// The value of `name` if the peer may state it and did so once; otherwise the field is removed.
 fn allowed(
     fields: &mut HeaderMap,
@@ -257,6 +273,9 @@ fn allowed(
     header: IgnoredHeader,
     ignored: &mut IgnoredHeaders,
 ) -> Option<HeaderValue> {
+    if !has(fields, name) {
+        return None;
+    }
     let mut values = fields.get_all(name).iter();
     let first = values.next()?;
     match values.next() {
@@ -272,10 +291,10 @@ fn allowed(
 /// another said. `Forwarded` is written only where the request had one; scheme and host as a
 /// trusted peer stated them stay, since they are those of the first hop.
 fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>, ignored: &mut IgnoredHeaders) {
-    let had_forwarded = fields.contains_key(FORWARDED);
+    let had_forwarded = has(fields, &FORWARDED);
     if !inbound.trusted {
         for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST] {
-            if fields.remove(name).is_some() {
+            if has(fields, &name) && fields.remove(name).is_some() {
                 ignored.add(IgnoredHeader::Forwarded, IgnoredBecause::Untrusted);
             }
         }
@@ -326,6 +345,8 @@ const SEAWALL_RETRY: HeaderName = HeaderName::from_static("seawall-retry");
 pub(crate) const SEAWALL_PROBLEM: HeaderName = HeaderName::from_static("seawall-problem");
 /// On a fallback's answer: the stop reason it stands in for.
 pub(crate) const SEAWALL_DEGRADED: HeaderName = HeaderName::from_static("seawall-degraded");
+/// Fields up to which names are compared and not hashed.
+const SCANNED_MAX: usize = 24;
 /// Times a request may have passed here before: a gateway and a sidecar on each side make four.
 const PASSES_MAX: usize = 4;
 

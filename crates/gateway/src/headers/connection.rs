@@ -7,6 +7,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
+use super::{has, remove_all};
+
 /// The upgrade a request asks for, to be forwarded: the protocols of `Upgrade` if the request is
 /// a GET over HTTP/1.1 without a body whose `Connection` says so. HTTP/2 without TLS and TLS itself
 /// are left out: they concern this connection, and we answer for both.
@@ -18,7 +20,7 @@ pub(crate) fn upgrade_of(
 ) -> Option<HeaderValue> {
     let may = version == Version::HTTP_11
         && method == Method::GET
-        && !fields.contains_key(TRANSFER_ENCODING)
+        && !has(fields, &TRANSFER_ENCODING)
         && fields.get(CONTENT_LENGTH).is_none_or(|length| length == "0")
         && list(fields, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
     if !may {
@@ -36,14 +38,16 @@ pub(crate) fn upgrade_of(
 
 /// Whether the caller takes trailers.
 pub(super) fn wants_trailers(fields: &HeaderMap) -> bool {
-    list(fields, &TE).any(|coding| coding.eq_ignore_ascii_case("trailers"))
+    has(fields, &TE) && list(fields, &TE).any(|coding| coding.eq_ignore_ascii_case("trailers"))
 }
 
 /// Removes the fields for one connection. A token of `Connection` that names a protected field or
 /// one that `is_own` is passed over.
 pub(super) fn remove(fields: &mut HeaderMap, is_own: impl Fn(&HeaderName) -> bool) {
     let mut lines: Vec<HeaderValue> = Vec::new();
-    if let http::header::Entry::Occupied(connection) = fields.entry(CONNECTION) {
+    if has(fields, &CONNECTION)
+        && let http::header::Entry::Occupied(connection) = fields.entry(CONNECTION)
+    {
         lines.extend(connection.remove_entry_mult().1);
     }
     for token in lines.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','))
@@ -53,9 +57,7 @@ pub(super) fn remove(fields: &mut HeaderMap, is_own: impl Fn(&HeaderName) -> boo
             fields.remove(name);
         }
     }
-    for name in [KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
-        fields.remove(name);
-    }
+    remove_all(fields, [&KEEP_ALIVE, &PROXY_CONNECTION, &TE, &TRANSFER_ENCODING, &UPGRADE]);
 }
 
 /// Writes what the next connection needs: `TE: trailers`, an upgrade, and on HTTP/1.1 the

@@ -8,6 +8,7 @@
 use http::header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
 use http::{HeaderMap, Version};
 
+use super::has;
 use crate::refusal::Refusal;
 
 /// Holds the length of a request against the rules, the number of its fields against
@@ -28,13 +29,16 @@ pub(crate) fn check_framing(
     check_length(fields)?;
     check_coding(fields, version)?;
     let known = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if !fields.get_all(EXPECT).iter().all(known) {
+    if has(fields, &EXPECT) && !fields.get_all(EXPECT).iter().all(known) {
         return Err(Refusal::UnknownExpectation);
     }
     Ok(())
 }
 
 fn check_length(fields: &HeaderMap) -> Result<(), Refusal> {
+    if !has(fields, &CONTENT_LENGTH) {
+        return Ok(());
+    }
     let mut lengths = fields.get_all(CONTENT_LENGTH).iter();
     let Some(length) = lengths.next() else { return Ok(()) };
     let is_number = !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
@@ -45,6 +49,9 @@ fn check_length(fields: &HeaderMap) -> Result<(), Refusal> {
 }
 
 fn check_coding(fields: &HeaderMap, version: Version) -> Result<(), Refusal> {
+    if !has(fields, &TRANSFER_ENCODING) {
+        return Ok(());
+    }
     let mut lines = fields.get_all(TRANSFER_ENCODING).iter();
     let Some(coding) = lines.next() else { return Ok(()) };
     if version != Version::HTTP_11 {

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use seawall_policy::Rng;
 
+use super::{has, remove_all};
 use crate::config::HeaderNames;
 use crate::metrics::{IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 
@@ -36,7 +37,7 @@ impl Ids {
         };
         let correlation = id(fields, &names.correlation_id, IgnoredHeader::CorrelationId, ignored);
         if correlation.is_none() {
-            fields.remove(&names.correlation_id);
+            remove_all(fields, [&names.correlation_id]);
         }
         let trace = read(fields, &TRACEPARENT, IgnoredHeader::Trace, ignored, TraceContext::parse);
         Self { request, correlation, trace }
@@ -87,6 +88,9 @@ fn read<T>(
     ignored: &mut IgnoredHeaders,
     parse: impl FnOnce(&HeaderValue) -> Option<T>,
 ) -> Option<T> {
+    if !has(fields, name) {
+        return None;
+    }
     let mut values = fields.get_all(name).iter();
     let first = values.next()?;
     if values.next().is_some() {

@@ -4,6 +4,8 @@ use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 use seawall_policy::ConfigError;
 
+use super::has;
+
 /// This instance in `Via`, ready for each version. Source: RFC 9110 section 7.6.3.
 #[derive(Clone, Debug)]
 pub(super) struct ViaToken {
@@ -44,6 +46,9 @@ impl ViaToken {
 
     /// How often a message passed here already.
     pub(super) fn passes(&self, fields: &HeaderMap) -> usize {
+        if !has(fields, &VIA) {
+            return 0;
+        }
         let lines = fields.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
         let elements = lines.flat_map(|line| line.split(','));
         let names = elements.filter_map(|element| element.split_ascii_whitespace().nth(1));
