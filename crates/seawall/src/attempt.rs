@@ -176,32 +176,14 @@ impl AttemptContext {
         timeout_at(self.stack.clock().instant(until), future).await.ok()
     }
 
-    pub(crate) fn is_sent(&self) -> bool {
-        self.shared.is_sent(self.sequence)
-    }
-
     #[cfg(test)]
     pub(crate) const fn shared(&self) -> &Arc<CallShared> {
         &self.shared
     }
 
     /// Counts attempts and redispatches, from 0.
-    #[cfg(test)]
     pub(crate) const fn sequence(&self) -> u32 {
         self.sequence
-    }
-
-    /// Whether it waits for a connection, so that nothing can have been sent.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.shared.is_in_checkout(self.sequence) || self.shared.is_in_connect(self.sequence)
-    }
-
-    pub(crate) fn checkout_failed(&self) -> bool {
-        self.shared.checkout_failed.is_set(self.sequence)
-    }
-
-    pub(crate) fn connect_failed(&self) -> bool {
-        self.shared.connect_failed.is_set(self.sequence)
     }
 }
 

@@ -29,6 +29,11 @@ pub trait Answer: Sized {
         true
     }
 
+    /// Whether it has ended, so that its slot is free at once. Default: no, a body may still flow.
+    fn is_whole(&self) -> bool {
+        false
+    }
+
     /// Lets go of the connection while a retry is waited for, and keeps what can still be
     /// answered with if the retry is refused. Cut off, and nothing kept, when the retry is due
     /// and 100 ms have passed. Default: keeps all.
@@ -66,8 +71,13 @@ pub struct Called<T> {
     pub ended: Timestamp,
 }
 
-/// An answer, and the slot that is free when it has ended.
-type Brought<T> = (T, SlotGuard);
+/// What an attempt has brought.
+struct Brought<T> {
+    answer: T,
+    /// What is free when the answer has ended; nothing if it has.
+    slot: Option<SlotGuard>,
+    granted: Timestamp,
+}
 
 /// A call under way. Dropping it is the caller leaving.
 struct Driver<'a, F: Future, A: OnAbandon<F>> {
@@ -154,12 +164,12 @@ impl Stack {
                     step = Step::Fly;
                 }
                 Step::Fly => match driver.fly(&shared).await {
-                    Landed::Over { answer, refused_here, done, slot } => {
+                    Landed::Over { answer, refused_here, done, slot, granted: of_answer } => {
                         driver.over = true;
                         let ended = driver.now;
                         let kept = value.take().filter(|_| refused_here);
-                        let granted = if driver.hedged { slot.granted() } else { granted };
-                        let slot = kept.is_none().then_some(slot);
+                        let slot = slot.filter(|_| kept.is_none());
+                        let granted = if driver.hedged { Some(of_answer) } else { granted };
                         let value = kept.or(Some(answer));
                         return Called { value, done, slot, granted, queued, ended };
                     }
@@ -174,7 +184,7 @@ impl Stack {
 /// How an attempt came down.
 enum Landed<T> {
     /// The call is over with an answer whose slot is still taken.
-    Over { answer: T, refused_here: bool, done: Done, slot: SlotGuard },
+    Over { answer: T, refused_here: bool, done: Done, slot: Option<SlotGuard>, granted: Timestamp },
     /// Something follows.
     Again { kept: Option<T>, next: Step },
     /// Another attempt is in flight, or comes beside it.

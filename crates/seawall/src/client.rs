@@ -2,9 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use seawall_policy::{Call, Cause, Outcome, Safety, Timestamp};
+use seawall_policy::{Call, Outcome, Safety, Timestamp};
 
 use crate::attempt::{AttemptContext, CallShared};
 use crate::call::Answer;
@@ -88,10 +89,10 @@ impl Stack {
         F: Future<Output = Result<T, E>>,
     {
         let shared = CallShared::new();
-        let classify = &classify;
+        let (marks, classify) = (&*shared, &classify);
         let called = self
-            .drive(options.into(), shared, Cancel, |context: AttemptContext| {
-                Sending::new(context.clone(), attempt(context), classify)
+            .drive(options.into(), Arc::clone(&shared), Cancel, |context: AttemptContext| {
+                Sending::new(marks, context.sequence(), attempt(context), classify)
             })
             .await;
         Report::of(called)
@@ -109,26 +110,31 @@ impl<T: Send, E: Send> Answer for Tried<T, E> {
     fn outcome(&self) -> Outcome {
         self.outcome
     }
+
+    fn is_whole(&self) -> bool {
+        true
+    }
 }
 
 pin_project_lite::pin_project! {
     /// Marks the attempt as sent as soon as its future does anything but wait for a connection,
     /// and classifies what it gives.
-    pub(crate) struct Sending<F, C> {
-        context: AttemptContext,
+    pub(crate) struct Sending<'a, F, C> {
+        marks: &'a CallShared,
+        sequence: u32,
         classify: C,
         #[pin]
         future: F,
     }
 }
 
-impl<F, C> Sending<F, C> {
-    pub(crate) const fn new(context: AttemptContext, future: F, classify: C) -> Self {
-        Self { context, classify, future }
+impl<'a, F, C> Sending<'a, F, C> {
+    pub(crate) const fn new(marks: &'a CallShared, sequence: u32, future: F, classify: C) -> Self {
+        Self { marks, sequence, classify, future }
     }
 }
 
-impl<F, C, T, E> Future for Sending<F, C>
+impl<F, C, T, E> Future for Sending<'_, F, C>
 where
     F: Future<Output = Result<T, E>>,
     C: Fn(&Result<T, E>) -> Outcome,
@@ -137,34 +143,20 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let sending = self.project();
-        let context = sending.context;
+        let (marks, sequence) = (*sending.marks, *sending.sequence);
         let Poll::Ready(result) = sending.future.poll(cx) else {
-            if !context.is_waiting() {
-                context.mark_sent();
+            if !marks.is_waiting(sequence) {
+                marks.mark_sent(sequence);
             }
             return Poll::Pending;
         };
-        let outcome = match waited_in_vain(context).filter(|_| result.is_err()) {
+        let outcome = match marks.waited_in_vain(sequence).filter(|_| result.is_err()) {
             Some(cause) => Outcome::of(cause),
             None => {
-                context.mark_sent();
+                marks.mark_sent(sequence);
                 (sending.classify)(&result)
             }
         };
         Poll::Ready(Tried { result: Some(result), outcome })
-    }
-}
-
-/// The wait for a connection that an attempt without an answer has failed in, if it did nothing
-/// after it.
-fn waited_in_vain(context: &AttemptContext) -> Option<Cause> {
-    if context.is_sent() {
-        None
-    } else if context.checkout_failed() {
-        Some(Cause::CheckoutTimeout)
-    } else if context.connect_failed() {
-        Some(Cause::ConnectTimeout)
-    } else {
-        None
     }
 }

@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -168,14 +169,16 @@ impl FrozenOperation {
         let frozen = Sealed::whole(&self.request.request);
         let mut changed: Option<Changed> = None;
         let classify = |result: &Result<Res, Err>| classify.classify(result.as_ref());
+        let shared = CallShared::new();
+        let marks = &*shared;
         let called = self
             .stack
-            .drive(self.options.into(), CallShared::new(), Cancel, |context: AttemptContext| {
+            .drive(self.options.into(), Arc::clone(&shared), Cancel, |context: AttemptContext| {
                 let request = build(&context, &self.request);
                 changed = frozen.difference(&Sealed::whole(&request));
-                let sending = changed
-                    .is_none()
-                    .then(|| Sending::new(context.clone(), transport(context, request), &classify));
+                let sending = changed.is_none().then(|| {
+                    Sending::new(marks, context.sequence(), transport(context, request), &classify)
+                });
                 Checked { sending }
             })
             .await;
@@ -196,7 +199,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-impl<F, C, T, E> Future for Checked<Sending<F, C>>
+impl<F, C, T, E> Future for Checked<Sending<'_, F, C>>
 where
     F: Future<Output = Result<T, E>>,
     C: Fn(&Result<T, E>) -> Outcome,

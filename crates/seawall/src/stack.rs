@@ -225,12 +225,6 @@ impl SlotGuard {
         self.permit.as_ref().map(Permit::endpoint)
     }
 
-    /// When its attempt was granted.
-    #[must_use]
-    pub(crate) fn granted(&self) -> Option<Timestamp> {
-        self.permit.as_ref().map(Permit::granted)
-    }
-
     /// Frees the slot, as dropping it does, at a time that is already known.
     pub fn end(mut self, now: Timestamp) {
         if let Some(permit) = self.permit.take() {

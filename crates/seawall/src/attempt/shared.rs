@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use seawall_policy::Timestamp;
+use seawall_policy::{Cause, Timestamp};
 
 use crate::checkouts::nanos;
 
@@ -29,6 +29,8 @@ pub struct CallShared {
     /// Which attempts' last such wait ended when, where their clocks do not know yet: one that was
     /// given up may run on beside the one that counts.
     checkout_ended: Mutex<Vec<(u32, Timestamp)>>,
+    /// Whose are among them, so that a poll need not look.
+    has_checkout_end: Marks,
 }
 
 /// Where the request body is.
@@ -57,6 +59,7 @@ impl CallShared {
             connect_failed: Marks::default(),
             checkout_nanos: AtomicU64::new(0),
             checkout_ended: Mutex::default(),
+            has_checkout_end: Marks::default(),
         })
     }
 
@@ -128,13 +131,38 @@ impl CallShared {
         let mut ended = self.checkout_ended.lock();
         ended.retain(|(of, _)| *of != sequence);
         ended.push((sequence, now));
+        self.has_checkout_end.set(sequence);
     }
 
     /// When the attempt's wait for a pool ended, once: the dependency's time begins there.
     pub(crate) fn take_checkout_end(&self, sequence: u32) -> Option<Timestamp> {
+        if !self.has_checkout_end.is_set(sequence) {
+            return None;
+        }
         let mut ended = self.checkout_ended.lock();
         let place = ended.iter().position(|(of, _)| *of == sequence)?;
+        self.has_checkout_end.clear(sequence);
         Some(ended.swap_remove(place).1)
+    }
+
+    pub(crate) fn mark_sent(&self, sequence: u32) {
+        self.sent.set(sequence);
+    }
+
+    /// Whether the attempt waits for a connection, so that nothing can have been sent.
+    pub(crate) fn is_waiting(&self, sequence: u32) -> bool {
+        self.is_in_checkout(sequence) || self.is_in_connect(sequence)
+    }
+
+    /// The wait for a connection that an attempt without an answer has failed in, if it did nothing
+    /// after it.
+    pub(crate) fn waited_in_vain(&self, sequence: u32) -> Option<Cause> {
+        match () {
+            () if self.is_sent(sequence) => None,
+            () if self.checkout_failed.is_set(sequence) => Some(Cause::CheckoutTimeout),
+            () if self.connect_failed.is_set(sequence) => Some(Cause::ConnectTimeout),
+            () => None,
+        }
     }
 
     pub(crate) fn is_sent(&self, sequence: u32) -> bool {

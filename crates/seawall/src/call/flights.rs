@@ -7,7 +7,7 @@ use std::time::Duration;
 use seawall_policy::{Cause, Class, Event, Outcome, Step};
 use tokio::time::timeout_at;
 
-use super::{Answer, Brought, Driver, Landed};
+use super::{Answer, Brought, Driver, Landed, catch_up};
 use crate::attempt::CallShared;
 use crate::flight::{Flown, InFlight, OnAbandon};
 use crate::stack::SlotGuard;
@@ -99,10 +99,21 @@ where
         let Some(mut permit) = permit else {
             return Landed::Again { kept: Some(answer), next: self.report(now, Event::Cut) };
         };
-        let event = Event::Ended { permit: &mut permit, outcome, replayable };
-        let next = self.report(now, event);
-        let slot = SlotGuard::new(self.stack.clone(), permit);
-        self.settle(next, &outcome, Some((answer, slot))).await
+        let granted = permit.granted();
+        let whole = answer.is_whole();
+        self.now = now;
+        let (next, permit) = self.stack.with(|dependency, params, rng| {
+            catch_up(now, dependency, params);
+            let event = Event::Ended { permit: &mut permit, outcome, replayable };
+            let next = self.operation.on_event(now, dependency, params, event, rng);
+            if whole && matches!(next, Step::Done(_)) {
+                dependency.release(now, params, permit);
+                return (next, None);
+            }
+            (next, Some(permit))
+        });
+        let slot = permit.map(|permit| SlotGuard::new(self.stack.clone(), permit));
+        self.settle(next, &outcome, Some(Brought { answer, slot, granted })).await
     }
 
     /// Deals with what an ended attempt has brought, by what follows it.
@@ -123,11 +134,11 @@ where
             _ => (brought, refused_here),
         };
         match (next, brought) {
-            (Step::Done(done), Some((answer, slot))) => {
+            (Step::Done(done), Some(Brought { answer, slot, granted })) => {
                 self.cancel_other();
-                Landed::Over { answer, refused_here, done, slot }
+                Landed::Over { answer, refused_here, done, slot, granted }
             }
-            (next @ Step::WaitUntil(at), Some((answer, slot)))
+            (next @ Step::WaitUntil(at), Some(Brought { answer, slot, .. }))
                 if self.operation.ticket().is_none() =>
             {
                 // No permit and no ticket is held across this wait but the answer's own.
@@ -138,7 +149,7 @@ where
                 Landed::Again { kept, next }
             }
             // Redispatched: it never reached an endpoint, so there is no connection to let go of.
-            (next, brought) => Landed::Again { kept: brought.map(|(answer, _)| answer), next },
+            (next, brought) => Landed::Again { kept: brought.map(|brought| brought.answer), next },
         }
     }
 
