@@ -1,0 +1,86 @@
+//! A decision allocates nothing: what could make it wait is another thread's allocation.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::time::Duration;
+
+use seawall_policy::{
+    Call, Cause, Dependency, Event, HedgeOptions, Operation, Outcome, OutlierOptions, Permit,
+    Safety, SplitMix64, StackConfig, StackParams, Step, Timestamp,
+};
+
+const CALL: Call =
+    Call { lane: 0, safety: Safety::Idempotent, owner: true, deadline: None, total: None };
+
+/// Drives one call to its end; the third of ten fails, is retried and answered.
+fn call(number: u64, dependency: &mut Dependency, params: &StackParams, rng: &mut SplitMix64) {
+    let mut now = Timestamp::from_millis(10_000 + number * 5);
+    let (mut operation, mut step) = Operation::begin(now, dependency, params, CALL, rng);
+    let mut permit: Option<Permit> = None;
+    let mut attempts = 0;
+    loop {
+        step = match step {
+            Step::Send(sent) => {
+                permit = Some(sent.permit);
+                Step::Fly
+            }
+            Step::Fly => {
+                now = now.after(Duration::from_millis(2));
+                attempts += 1;
+                let failed = number % 10 == 3 && attempts == 1;
+                let cause = if failed { Cause::Status(503) } else { Cause::Status(200) };
+                let mut ended = permit.take().unwrap();
+                ended.mark_sent();
+                let outcome = Outcome::of(cause);
+                let event = Event::Ended { permit: &mut ended, outcome, replayable: true };
+                let next = operation.on_event(now, dependency, params, event, rng);
+                dependency.release(now, params, ended);
+                next
+            }
+            Step::WaitUntil(at) => {
+                now = at;
+                operation.on_event(now, dependency, params, Event::Tick, rng)
+            }
+            Step::Done(_) => break,
+        };
+        while dependency.pop_woken().is_some() {}
+    }
+    dependency.handle_timeout(now, params);
+}
+
+#[test]
+fn a_decision_allocates_nothing() {
+    let config = StackConfig {
+        outlier: Some(OutlierOptions::default()),
+        hedge: Some(HedgeOptions::default()),
+        ..StackConfig::http()
+    };
+    let params = StackParams::new(&config).unwrap();
+    let mut dependency = Dependency::new(10, 3);
+    let rng = &mut SplitMix64::new(1);
+    // What grows, grows with the first calls.
+    (0..100).for_each(|number| call(number, &mut dependency, &params, rng));
+    let measured = allocation_counter::measure(|| {
+        (100..10_000).for_each(|number| call(number, &mut dependency, &params, rng));
+    });
+    assert!(dependency.counters().retries > 900, "{:?}", dependency.counters());
+    assert_eq!(measured.count_total, 0);
+}
+
+#[test]
+fn a_refusal_allocates_nothing() {
+    let params = StackParams::new(&StackConfig::http()).unwrap();
+    let mut dependency = Dependency::new(1, 1);
+    let rng = &mut SplitMix64::new(1);
+    let now = Timestamp::from_millis(10_000);
+    // The bulkhead full, and so is its queue once as many wait as may.
+    let mut begin = || Operation::begin(now, &mut dependency, &params, CALL, rng);
+    let held: Vec<_> = (0..2_000).map(|_| begin()).collect();
+    assert!(matches!(held.last().unwrap().1, Step::Done(_)));
+    let measured = allocation_counter::measure(|| {
+        for _ in 0..1_000 {
+            assert!(matches!(begin().1, Step::Done(_)));
+        }
+    });
+    assert_eq!(measured.count_total, 0);
+}
