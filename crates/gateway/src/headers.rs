@@ -251,7 +251,7 @@ impl Fields {
 /// many fields is asked by hash.
 fn has(fields: &HeaderMap, name: &HeaderName) -> bool {
     match fields.keys_len() {
-        0..=SCANNED_MAX => fields.keys().any(|key| key == name),
+        0..=SCANNED => fields.keys().any(|key| key == name),
         _ => fields.contains_key(name),
     }
 }
@@ -346,7 +346,7 @@ pub(crate) const SEAWALL_PROBLEM: HeaderName = HeaderName::from_static("seawall-
 /// On a fallback's answer: the stop reason it stands in for.
 pub(crate) const SEAWALL_DEGRADED: HeaderName = HeaderName::from_static("seawall-degraded");
 /// Fields up to which names are compared and not hashed.
-const SCANNED_MAX: usize = 24;
+const SCANNED: usize = 24;
 /// Times a request may have passed here before: a gateway and a sidecar on each side make four.
 const PASSES_MAX: usize = 4;
 
