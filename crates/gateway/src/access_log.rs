@@ -19,6 +19,10 @@ use self::flags::{cause_flag, refusal_flag, stop_flag};
 use crate::lines::{self, LineWriter};
 use crate::metrics::Refusal;
 
+mod completion;
+
+pub(crate) use completion::Completion;
+
 /// Where lines go.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
@@ -102,6 +106,8 @@ pub(crate) struct AccessLine<'a> {
     pub protocol: &'static str,
     /// The status the caller got; 0 if none.
     pub status: u16,
+    /// The code a gRPC caller got, if it is one of the seventeen.
+    pub grpc_status: Option<u16>,
     /// The route, if one matched.
     pub route: Option<&'a str>,
     /// Its upstream.
@@ -140,53 +146,6 @@ pub(crate) struct AccessLine<'a> {
     pub bytes_out: u64,
 }
 
-/// How a request ended, as its caller saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Completion {
-    /// The upstream's answer was passed on to its end.
-    Complete,
-    /// The caller left first.
-    CallerLeft,
-    /// The upstream broke off, before its answer or in the middle of it.
-    UpstreamBroke,
-    /// A timeout or the deadline ended it.
-    Timeout,
-    /// It was answered here, without sending anything.
-    Refused,
-    /// The route's fallback answered.
-    Fallback,
-    /// It was cut at the end of a drain.
-    Drained,
-}
-
-impl Completion {
-    /// All of them.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Complete,
-        Self::CallerLeft,
-        Self::UpstreamBroke,
-        Self::Timeout,
-        Self::Refused,
-        Self::Fallback,
-        Self::Drained,
-    ];
-
-    /// The value of the field.
-    #[must_use]
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::CallerLeft => "caller_left",
-            Self::UpstreamBroke => "upstream_broke",
-            Self::Timeout => "timeout",
-            Self::Refused => "refused",
-            Self::Fallback => "fallback",
-            Self::Drained => "drained",
-        }
-    }
-}
-
 impl AccessLine<'_> {
     /// Appends the line, without its line feed: one JSON object of at most 5 KiB, if the names of
     /// the configuration are shorter than 256 bytes.
@@ -206,6 +165,7 @@ impl AccessLine<'_> {
         object.text("path", path, PATH);
         object.word("protocol", Some(self.protocol));
         object.number("status", (self.status != 0).then_some(self.status));
+        object.number("grpc_status", self.grpc_status);
         object.text("route", self.route.map(str::as_bytes), NAME);
         object.text("upstream", self.upstream.map(str::as_bytes), NAME);
         object.text("endpoint", self.endpoint.map(str::as_bytes), NAME);
@@ -252,7 +212,9 @@ impl AccessLine<'_> {
     const fn completion_flag(&self) -> Option<&'static str> {
         match self.completion {
             Completion::CallerLeft => Some("DC"),
-            Completion::UpstreamBroke if matches!(self.cause, Some(Cause::Status(_)) | None) => {
+            Completion::UpstreamBroke
+                if matches!(self.cause, Some(Cause::Status(_) | Cause::Grpc(_)) | None) =>
+            {
                 Some("UC")
             }
             Completion::Drained => Some("DR"),

@@ -16,6 +16,7 @@ use crate::access_log::Completion;
 use crate::body::Body;
 use crate::config::{Fallback, FallbackOn, Route};
 use crate::exchange::Exchange;
+use crate::grpc;
 use crate::headers::{Answered, SEAWALL_DEGRADED, SEAWALL_PROBLEM};
 use crate::metrics;
 use crate::refusal::Refusal;
@@ -96,7 +97,9 @@ impl ProblemAnswer {
         let gave_up = source == "upstream" || done.outcome.cause() == Cause::BreakerOpen;
         let code = if stop && gave_up { "dependency-unavailable" } else { code };
         let asked = match done.outcome.retry_after() {
-            RetryAfter::Wait(wait) | RetryAfter::Slot(wait) => Some(wait),
+            RetryAfter::Wait(wait) | RetryAfter::Slot(wait) | RetryAfter::Pushback(wait) => {
+                Some(wait)
+            }
             _ => None,
         };
         let wait = done.retry_after.or(asked).or(match status {
@@ -117,6 +120,9 @@ impl ProblemAnswer {
 
     /// Builds the answer and hands the exchange to its body.
     pub(crate) fn answer(self, mut exchange: Box<Exchange>) -> Response<Body> {
+        if exchange.grpc.is_some() {
+            return grpc::refuse(&self, exchange);
+        }
         let text = serde_json::json!({
             "title": self.status.canonical_reason().unwrap_or("problem"),
             "status": self.status.as_u16(),
@@ -235,6 +241,12 @@ fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'static str
             StatusCode::SERVICE_UNAVAILABLE,
             "upstream-unreachable",
             "the upstream could not be reached",
+            "upstream",
+        ),
+        (_, Cause::Grpc(_)) => (
+            StatusCode::BAD_GATEWAY,
+            "upstream-failed",
+            "the upstream answered with an error",
             "upstream",
         ),
         // Too long to be kept while a retry was waited for that then was not made.

@@ -5,17 +5,18 @@
 
 use std::future::Future as _;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderMap, Method};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use seawall::SlotGuard;
 use tokio::time::{Sleep, sleep};
 
 use crate::access_log::Completion;
 use crate::exchange::Exchange;
+use crate::grpc;
 use crate::upstream::UpstreamBody;
 
 /// The body of an answer.
@@ -43,6 +44,7 @@ struct Flow {
     /// Made when the upstream first lets us wait.
     idle: Option<Pin<Box<Sleep>>>,
     total: Option<Pin<Box<Sleep>>>,
+    grpc: Option<Box<grpc::Flow>>,
 }
 
 /// Why an answer ended before its end.
@@ -63,10 +65,11 @@ impl Body {
         slot: Option<SlotGuard>,
         idle_limit: Duration,
         total: Option<Duration>,
+        grpc: Option<Box<grpc::Flow>>,
         exchange: Box<Exchange>,
     ) -> Self {
         let total = total.map(|total| Box::pin(sleep(total)));
-        let flow = Flow { body, slot, idle_limit, idle: None, total };
+        let flow = Flow { body, slot, idle_limit, idle: None, total, grpc };
         Self { kind: Kind::Upstream(Box::new(flow)), exchange: Some(exchange) }
     }
 
@@ -98,10 +101,46 @@ impl Body {
             let Flow { body, slot, .. } = *flow;
             let ended = body.end().unwrap_or_else(|| exchange.now());
             exchange.ended = Some(ended);
-            if let Some(slot) = slot {
-                slot.end(ended);
+            let settled = exchange.grpc.as_ref().and_then(|call| call.settled);
+            match (slot, settled) {
+                (Some(slot), Some(outcome)) => slot.end_with(ended, &outcome),
+                (Some(slot), None) => slot.end(ended),
+                (None, _) => {}
             }
         }
+    }
+
+    /// Takes in the trailers of a gRPC answer.
+    fn settle(&mut self, trailers: &HeaderMap) {
+        let Kind::Upstream(flow) = &self.kind else { return };
+        if let (Some(grpc), Some(exchange)) = (&flow.grpc, &mut self.exchange)
+            && let Some(call) = &mut exchange.grpc
+        {
+            let (code, outcome) = grpc.trailers(trailers);
+            (call.code, call.settled) = (code, Some(outcome));
+        }
+    }
+
+    /// A gRPC answer that ended without a status.
+    fn settle_without_trailers(&mut self) {
+        let unsettled = self.exchange.as_ref().and_then(|exchange| exchange.grpc.as_ref());
+        if unsettled.is_some_and(|call| call.settled.is_none()) {
+            self.settle(&HeaderMap::new());
+        }
+    }
+
+    /// A gRPC answer that broke off is given an end its caller can read; another is not.
+    fn break_off(&mut self, error: &BodyError) -> Option<Frame<Bytes>> {
+        let Kind::Upstream(flow) = &self.kind else { return None };
+        let call = self.exchange.as_mut()?.grpc.as_mut()?;
+        let grpc = flow.grpc.as_ref()?;
+        let cause = match error {
+            BodyError::Upstream(error) => Some(crate::upstream::classify(error)),
+            BodyError::TimedOut => None,
+        };
+        let (code, trailers) = grpc::Flow::trailers_of_ours(&error.to_string());
+        (call.code, call.settled) = (Some(code), grpc.broke(cause));
+        Some(Frame::trailers(trailers))
     }
 
     fn count(&mut self, frame: &Frame<Bytes>) {
@@ -119,14 +158,31 @@ impl Flow {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.idle = None;
+                if let (Some(grpc), Some(data)) = (&mut self.grpc, frame.data_ref())
+                    && grpc.data(data)
+                {
+                    grpc.become_stream(&mut self.slot);
+                }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Upstream(error)))),
             Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => {
-                let limit = self.idle_limit;
-                let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(limit)));
-                idle.as_mut().poll(cx).map(|()| Some(Err(BodyError::TimedOut)))
+            Poll::Pending => self.poll_idle(cx).map(|()| Some(Err(BodyError::TimedOut))),
+        }
+    }
+
+    /// Ready once nothing came for the idle limit.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { idle_limit, idle, grpc, slot, .. } = self;
+        let idle = idle.get_or_insert_with(|| {
+            let limit = grpc.as_mut().map_or(*idle_limit, |grpc| grpc.patience(*idle_limit));
+            Box::pin(sleep(limit))
+        });
+        loop {
+            ready!(idle.as_mut().poll(cx));
+            match grpc.as_mut().and_then(|grpc| grpc.waited(*idle_limit, slot)) {
+                Some(more) => idle.set(sleep(more)),
+                None => return Poll::Ready(()),
             }
         }
     }
@@ -150,10 +206,26 @@ impl HttpBody for Body {
             Kind::Upstream(flow) => flow.poll(cx),
         };
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => self.count(frame),
-            Poll::Ready(Some(Err(BodyError::Upstream(_)))) => self.end(Completion::UpstreamBroke),
-            Poll::Ready(Some(Err(BodyError::TimedOut))) => self.end(Completion::Timeout),
-            Poll::Ready(None) => self.end(Completion::Complete),
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.settle(trailers);
+                }
+                self.count(frame);
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let trailers = self.break_off(error);
+                self.end(match error {
+                    BodyError::Upstream(_) => Completion::UpstreamBroke,
+                    BodyError::TimedOut => Completion::Timeout,
+                });
+                if let Some(trailers) = trailers {
+                    return Poll::Ready(Some(Ok(trailers)));
+                }
+            }
+            Poll::Ready(None) => {
+                self.settle_without_trailers();
+                self.end(Completion::Complete);
+            }
             Poll::Pending => {}
         }
         polled
@@ -180,6 +252,7 @@ impl Drop for Body {
     fn drop(&mut self) {
         // The server asks no more once the end is known, for example after a HEAD.
         if self.is_end_stream() {
+            self.settle_without_trailers();
             self.end(Completion::Complete);
         } else {
             self.release();

@@ -5,7 +5,7 @@
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response, StatusCode, Version};
-use seawall::{Answer as _, Called, SlotGuard};
+use seawall::{Answer as _, Called, GrpcStatusRead, SlotGuard, read_grpc_status};
 use seawall_policy::{Done, StopReason};
 
 use crate::access_log::Completion;
@@ -13,9 +13,10 @@ use crate::answer::{
     ProblemAnswer, completion_of, degraded, fallback_of, jitter_retry_after, refusal_of,
 };
 use crate::body::Body;
-use crate::config::Route;
+use crate::config::{GrpcStreaming, Route};
 use crate::exchange::Exchange;
 use crate::gateway::{Gateway, Upstream};
+use crate::grpc;
 use crate::headers::Answered;
 use crate::metrics::{self, Stage};
 use crate::outbound::{Attempted, Reply};
@@ -39,22 +40,45 @@ pub(crate) fn conclude(
     exchange.head = Some(ended);
     exchange.refusal = refusal_of(&done);
     count(gateway, route, &exchange, &done);
-    if let Some(fallback) = fallback_of(route, &done) {
+    // A fallback is an HTTP answer, which a gRPC caller cannot read.
+    if let Some(fallback) = fallback_of(route, &done).filter(|_| exchange.grpc.is_none()) {
         read_aside(value, slot);
         return degraded(fallback, &done, exchange);
     }
+    let value = match grpc_stand_in(value, exchange.grpc.is_some()) {
+        Ok(value) => value,
+        Err(status) => {
+            let stop = route.owns_retries && done.stop.says_stop(&done.outcome);
+            return grpc::not_grpc(status, &done, stop, exchange);
+        }
+    };
     match value.map(|value| value.reply) {
         Some(Reply::Flowing(response)) => {
             flowing(gateway, route, upstream, exchange, response, slot, &done, downstream)
         }
         Some(Reply::Kept(response)) => {
             let (mut parts, body) = response.into_parts();
-            finish_fields(gateway, route, &exchange, &mut parts, &done);
+            finish_fields(gateway, route, &mut exchange, &mut parts, &done);
             exchange.status = parts.status.as_u16();
             Response::from_parts(parts, Body::full(body, exchange))
         }
         Some(Reply::None) | None => broken(route, exchange, &done),
     }
+}
+
+/// The status of an HTTP answer that no gRPC caller could read, in whose place one is made.
+fn grpc_stand_in(value: Option<Attempted>, is_grpc: bool) -> Result<Option<Attempted>, StatusCode> {
+    let is_readable = |reply: &Reply| match reply {
+        Reply::Flowing(response) => {
+            grpc::is_answer(response).then_some(()).ok_or(response.status())
+        }
+        Reply::Kept(response) => grpc::is_answer(response).then_some(()).ok_or(response.status()),
+        Reply::None => Ok(()),
+    };
+    if let (true, Some(value)) = (is_grpc, &value) {
+        is_readable(&value.reply)?;
+    }
+    Ok(value)
 }
 
 /// Reads an answer that a fallback stands in for to its end, so that its connection can be used
@@ -90,21 +114,28 @@ fn count(gateway: &Gateway, route: &Route, exchange: &Exchange, done: &Done) {
 fn finish_fields(
     gateway: &Gateway,
     route: &Route,
-    exchange: &Exchange,
+    exchange: &mut Exchange,
     parts: &mut http::response::Parts,
     done: &Done,
 ) {
     if !route.retry_after_verbatim {
         jitter_retry_after(&mut parts.headers, &done.outcome);
     }
+    let stop = route.owns_retries && done.stop.says_stop(&done.outcome);
     let answered = Answered {
         version: Some(parts.version),
         switches: parts.status == StatusCode::SWITCHING_PROTOCOLS,
         attempts: done.attempts,
-        stop: route.owns_retries && done.stop.says_stop(&done.outcome),
+        stop,
         request_id: &exchange.request_id(),
     };
     gateway.fields.to_downstream(&mut parts.headers, &answered);
+    if let Some(call) = &mut exchange.grpc {
+        call.code = read_grpc_status(&parts.headers).and_then(GrpcStatusRead::known);
+        if stop {
+            grpc::stop_answer(&mut parts.headers);
+        }
+    }
     route.response_headers.apply(&mut parts.headers);
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
@@ -123,7 +154,10 @@ fn flowing(
     downstream: Option<hyper::upgrade::OnUpgrade>,
 ) -> Response<Body> {
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if switches || is_event_stream(response.headers()) {
+    let grpc = exchange.grpc.as_ref().filter(|_| done.outcome.awaits_status());
+    let grpc = grpc.map(|call| grpc::Outgoing::new(route.grpc, call.deadline));
+    let streams = grpc.is_some() && route.grpc.streaming == GrpcStreaming::Always;
+    if switches || streams || is_event_stream(response.headers()) {
         let moved = slot.as_mut().map_or(Ok(()), SlotGuard::to_stream);
         if moved.is_err() {
             exchange.refusal = Some(metrics::Refusal::StreamsFull);
@@ -141,14 +175,15 @@ fn flowing(
     }
     let onward = switches.then(|| hyper::upgrade::on(&mut response));
     let (mut parts, body) = response.into_parts();
-    finish_fields(gateway, route, &exchange, &mut parts, done);
+    finish_fields(gateway, route, &mut exchange, &mut parts, done);
     exchange.status = parts.status.as_u16();
     if let (Some(downstream), Some(onward)) = (downstream, onward) {
         upgrade::spawn(downstream, onward, slot, exchange, upstream.config.timeouts.idle);
         return Response::from_parts(parts, Body::empty());
     }
     let timeouts = &upstream.config.timeouts;
-    let body = Body::upstream(body, slot, timeouts.idle, timeouts.body, exchange);
+    let grpc = grpc.map(|call| Box::new(grpc::Flow::new(call, exchange.upload.clone())));
+    let body = Body::upstream(body, slot, timeouts.idle, timeouts.body, grpc, exchange);
     Response::from_parts(parts, body)
 }
 

@@ -18,6 +18,7 @@ mod decode;
 mod edge;
 mod edits;
 mod env;
+mod grpc;
 mod host_header;
 mod mask;
 mod matching;
@@ -44,6 +45,7 @@ use std::time::Duration;
 pub use address::parse_bind;
 pub use balance::Sharing;
 pub use edits::HeaderEdits;
+pub use grpc::{Grpc, GrpcStreaming};
 pub use matching::{Conditions, HeaderCondition, HeaderTest, PathMatch};
 pub use model::{
     AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames,

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri, Version};
-use seawall_policy::{Cause, Done, StopReason, Timestamp};
+use seawall_policy::{Cause, Done, GrpcCode, StopReason, Timestamp};
 
 use crate::access_log::{AccessLine, Completion};
 use crate::authority::Authority;
 use crate::gateway::Gateway;
+use crate::grpc::{self, GrpcCall};
 use crate::headers::Ids;
 use crate::metrics::{Refusal, Stage};
 use crate::progress::Progress;
@@ -28,6 +29,8 @@ pub(crate) struct Exchange {
     pub(crate) time_unix_ms: u64,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
+    /// What is known of it as a gRPC call, if it is one.
+    pub(crate) grpc: Option<GrpcCall>,
     pub(crate) version: Version,
     pub(crate) authority: Option<Authority>,
     pub(crate) ids: Option<Ids>,
@@ -72,6 +75,7 @@ impl Exchange {
             arrival,
             method: parts.method.clone(),
             uri: parts.uri.clone(),
+            grpc: grpc::is_call(parts).then(GrpcCall::default),
             version: parts.version,
             authority: None,
             ids: None,
@@ -110,8 +114,10 @@ impl Exchange {
 
     fn cause(&self) -> Option<Cause> {
         let left = self.left_meanwhile().then_some(Cause::CallerLeft);
-        self.done
-            .map(|done| done.outcome.cause())
+        let settled = self.grpc.as_ref().and_then(|call| call.settled);
+        settled
+            .or(self.done.map(|done| done.outcome))
+            .map(|outcome| outcome.cause())
             .filter(|cause| *cause != Cause::Answered)
             .or(left)
     }
@@ -144,6 +150,7 @@ impl Exchange {
             path: self.uri.path().as_bytes(),
             protocol: protocol(self.version),
             status: self.status,
+            grpc_status: self.grpc.as_ref().and_then(|call| call.code).map(GrpcCode::number),
             route: route.map(|route| route.name.as_str()),
             upstream: upstream.map(|upstream| upstream.config.name.as_str()),
             endpoint: upstream
@@ -174,6 +181,9 @@ impl Exchange {
     fn count(&self, ended: Timestamp) {
         let metrics = &self.gateway.metrics;
         metrics.request(self.route, self.status);
+        if let Some(call) = &self.grpc {
+            metrics.grpc_response(self.route, call.code);
+        }
         metrics.stage(self.route, Stage::Total, ended.since(self.arrival));
         if let Some(reason) = self.refusal {
             metrics.refused(self.route, reason);

@@ -36,6 +36,7 @@ pub(crate) use ids::Ids;
 
 use crate::authority::Authority;
 use crate::config::HeaderNames;
+use crate::grpc::{GRPC_ATTEMPTS, GRPC_TIMEOUT};
 use crate::metrics::{IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::refusal::Refusal;
 use via::ViaToken;
@@ -57,6 +58,8 @@ pub(crate) struct Inbound<'a> {
     pub trusted_for_deadline: bool,
     /// Whom it is for, if it said so.
     pub authority: Option<&'a Authority>,
+    /// Whether it is a gRPC call, whose own fields state time and attempt, too.
+    pub grpc: bool,
     /// The upgrade to forward, from [`upgrade_of`].
     pub upgrade: Option<&'a HeaderValue>,
 }
@@ -69,6 +72,10 @@ pub(crate) struct Stated {
     pub remaining: Option<HeaderValue>,
     /// Which attempt this is, unparsed.
     pub attempt: Option<HeaderValue>,
+    /// How long a gRPC call may take, unparsed.
+    pub grpc_timeout: Option<HeaderValue>,
+    /// How many attempts of a gRPC call were made before, unparsed.
+    pub grpc_attempts: Option<HeaderValue>,
     /// The tenant.
     pub tenant: Option<HeaderValue>,
     /// The priority, unparsed.
@@ -193,8 +200,17 @@ impl Fields {
             tenant: take(&names.tenant, inbound.trusted, IgnoredHeader::Tenant),
             priority: take(&names.priority, inbound.trusted, IgnoredHeader::Priority),
             cost: take(&names.cost, inbound.trusted, IgnoredHeader::Cost),
+            grpc_timeout: None,
+            grpc_attempts: None,
             ignored: IgnoredHeaders::default(),
         };
+        if inbound.grpc {
+            let (timeout, attempts) = (GRPC_TIMEOUT, GRPC_ATTEMPTS);
+            stated.grpc_timeout = take(&timeout, for_deadline, IgnoredHeader::GrpcTimeout);
+            stated.grpc_attempts = take(&attempts, inbound.trusted, IgnoredHeader::GrpcAttempts);
+            fields.remove(timeout);
+            fields.remove(attempts);
+        }
         stated.ignored = ignored;
         remove_all(fields, [&names.remaining, &names.attempt]);
         stated

@@ -29,6 +29,7 @@ mod diagnostics;
 mod exchange;
 mod forwards;
 mod gateway;
+mod grpc;
 mod headers;
 mod lines;
 mod live;
@@ -51,10 +52,10 @@ mod wire;
 pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
     AccessLog, Alpn, CertificateFiles, ClientAuth, Conditions, ConfigErrors, Drain,
-    EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderCondition, HeaderEdits,
-    HeaderNames, HeaderTest, HostHeader, Limits, Listener, ListenerTls, OnAbandon, PathMatch,
-    PeerRange, Protocol, RootsOf, Route, Sharing, TlsVersion, Upstream, UpstreamTimeouts,
-    UpstreamTls, Warning, WorstCase, parse_bind,
+    EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming, HeaderCondition,
+    HeaderEdits, HeaderNames, HeaderTest, HostHeader, Limits, Listener, ListenerTls, OnAbandon,
+    PathMatch, PeerRange, Protocol, RootsOf, Route, Sharing, TlsVersion, Upstream,
+    UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

@@ -10,6 +10,7 @@
 //!
 //! Series are bounded by the configuration: no label takes a value from the network.
 
+mod codes;
 mod collect;
 mod family;
 mod labels;
@@ -23,7 +24,7 @@ mod window;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use seawall_policy::{BreakerState, Cause, Class, StopReason, Timestamp};
+use seawall_policy::{BreakerState, Cause, Class, GrpcCode, StopReason, Timestamp};
 
 use self::family::{Family, Kind, Origin, Row};
 use self::labels::Label;
@@ -124,6 +125,12 @@ impl Metrics {
     pub(crate) fn request(&self, route: Option<usize>, status: u16) {
         let class = labels::code_class(status);
         self.add_pair(Family::Requests, self.route(route), Label::CodeClass, class);
+    }
+
+    /// A gRPC call has ended; `code` is what its caller got, if it is one of the seventeen.
+    pub(crate) fn grpc_response(&self, route: Option<usize>, code: Option<GrpcCode>) {
+        let code = codes::grpc_code(code);
+        self.add_pair(Family::GrpcResponses, self.route(route), Label::GrpcCode, code);
     }
 
     /// A first attempt is sent.

@@ -12,6 +12,7 @@ use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, Timestamp, remai
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
+use crate::grpc::Outgoing;
 use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
 use crate::progress::Progress;
 use crate::unmatched::Unmatched;
@@ -44,6 +45,8 @@ pub(crate) struct Outbound {
     /// Names of the fields to state deadline and attempt in; `None`: do not.
     pub(crate) names: Option<HeaderNames>,
     pub(crate) protocol: Protocol,
+    /// What makes it a gRPC call.
+    pub(crate) grpc: Option<Outgoing>,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -100,7 +103,7 @@ impl Outbound {
             Ok(response) if self.is_unasked_upgrade(&response) => {
                 self.ended(place, Cause::Malformed)
             }
-            Ok(response) => self.answered(place, response),
+            Ok(response) => self.answered(place, response, context.is_cut_by_call()),
             Err((cause, is_handed_back)) => {
                 if is_handed_back {
                     context.mark_unsent();
@@ -189,6 +192,9 @@ impl Outbound {
             if let Some(left) = left {
                 headers.insert(names.remaining.clone(), HeaderValue::from(left));
             }
+            if let Some(grpc) = &self.grpc {
+                grpc.stamp(headers, now, left, number);
+            }
         }
         request
     }
@@ -198,9 +204,18 @@ impl Outbound {
         response.status() == StatusCode::SWITCHING_PROTOCOLS && !self.headers.contains_key(UPGRADE)
     }
 
-    fn answered(&self, place: u32, response: Response<UpstreamBody>) -> Attempted {
-        let outcome = classify(&response, &self.rules);
-        if self.progress.count(place) {
+    fn answered(
+        &self,
+        place: u32,
+        response: Response<UpstreamBody>,
+        cut_by_call: bool,
+    ) -> Attempted {
+        let outcome = match &self.grpc {
+            Some(grpc) => grpc.of_head(&response, cut_by_call),
+            None => classify(&response, &self.rules),
+        };
+        // One whose status is to come is counted when it has.
+        if !outcome.awaits_status() && self.progress.count(place) {
             self.metrics.outcome(self.upstream, outcome.class(), outcome.cause());
         }
         if outcome.retry_after() == RetryAfter::Unusable {
@@ -219,7 +234,7 @@ impl Outbound {
             self.metrics.outcome(self.upstream, cause.class(), cause);
         }
         Attempted {
-            outcome: Outcome::of(cause),
+            outcome: self.grpc.map_or_else(|| Outcome::of(cause), |grpc| grpc.of_end(cause)),
             replayable: self.shared.is_replayable(),
             reply: Reply::None,
         }
@@ -397,6 +412,7 @@ mod tests {
             hosts: None,
             names: None,
             protocol: Protocol::Http1,
+            grpc: None,
             progress: Arc::default(),
         }
     }

@@ -27,6 +27,7 @@ use crate::config::{HostHeader, Protocol, Route};
 use crate::exchange::Exchange;
 use crate::forwards::count_hop;
 use crate::gateway::{Gateway, Upstream};
+use crate::grpc;
 use crate::headers::{Inbound, Stated, check_framing, upgrade_of};
 use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::outbound::{Abandon, Kind, Outbound};
@@ -87,6 +88,7 @@ pub(crate) async fn handle_request(
         hosts: upstream.hosts.clone(),
         names: upstream.config.send_deadline.then(|| gateway.config.headers.clone()),
         protocol: upstream.config.protocol,
+        grpc: plan.grpc,
         progress: Arc::clone(&exchange.progress),
     });
     let abandon = Abandon {
@@ -117,6 +119,7 @@ struct Plan {
     /// When our answer must leave for a caller that stated a deadline.
     deadline: Option<Timestamp>,
     upgrades: bool,
+    grpc: Option<grpc::Outgoing>,
 }
 
 /// How a request is answered that goes no further.
@@ -174,15 +177,22 @@ fn plan(
     let stated = forward_fields(gateway, upstream, parts, exchange, upgrade.as_ref())
         .map_err(|refusal| refuse(exchange, refusal))?;
     route.request_headers.apply(&mut parts.headers);
-    exchange.deadline = read_deadline(gateway, exchange, &stated);
+    exchange.deadline = earlier(
+        read_deadline(gateway, exchange, &stated),
+        grpc::read_timeout(gateway, exchange, &stated),
+    );
     let deadline = exchange.deadline.unwrap_or(Timestamp::MAX).min(leaves_at);
     let deadline = (deadline != Timestamp::MAX).then_some(deadline);
+    let safety = Safety::of_method(parts.method.as_str(), keyed);
+    let grpc = exchange.grpc.as_ref();
+    let grpc = grpc.map(|call| grpc::Outgoing::new(route.grpc, call.deadline));
     Ok(Plan {
         route: index,
         target: target(&parts.uri, authority, route, upstream, &mut parts.headers),
-        safety: Safety::of_method(parts.method.as_str(), keyed),
+        safety: grpc.map_or(safety, |grpc| grpc::safety(safety, &grpc.rules)),
         deadline,
         upgrades: upgrade.is_some(),
+        grpc,
     })
 }
 
@@ -254,6 +264,7 @@ fn forward_fields(
         trusted: exchange.connection.is_trusted(),
         trusted_for_deadline: trusts_deadline(gateway, listener, peer),
         authority: exchange.authority.as_ref(),
+        grpc: exchange.grpc.is_some(),
         upgrade,
     };
     let stated = gateway.fields.to_upstream(&mut parts.headers, &inbound)?;
@@ -262,6 +273,8 @@ fn forward_fields(
         let ignore = |because| gateway.metrics.ignored_header(IgnoredHeader::Attempt, because);
         read_attempt(value).map_err(ignore).ok()
     });
+    let by_grpc = grpc::read_attempt(gateway, &stated);
+    exchange.caller_attempt = exchange.caller_attempt.max(by_grpc);
     gateway.metrics.caller_attempt(listener, exchange.caller_attempt.unwrap_or(1));
     Ok(stated)
 }
@@ -287,6 +300,11 @@ fn read_deadline(gateway: &Gateway, exchange: &Exchange, stated: &Stated) -> Opt
         return None;
     };
     Some(exchange.arrival.after(remaining.saturating_sub(gateway.margin())))
+}
+
+/// The earlier of two times, if any was stated.
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 /// Refuses a body that announces to be larger than its route allows; one that does not announce

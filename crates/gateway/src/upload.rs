@@ -8,7 +8,6 @@
 //!
 //! Bounds: the replay buffer (64 KiB), the route's `max_body`, and an idle limit between frames.
 
-use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,16 +16,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use seawall::{CallShared, Clock};
 use seawall_policy::Timestamp;
-use tokio::time::{Sleep, sleep, sleep_until};
+use tokio::time::sleep_until;
 
 mod error;
+mod reader;
 
 pub(crate) use error::UploadError;
+use reader::Reader;
+pub(crate) use reader::RequestBody;
 
 /// A request body that attempts read one after the other.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Upload {
     limits: UploadLimits,
     replay: ReplayBytes,
     hint: SizeHint,
+    /// Frames of the answer that flows beside it.
+    answer_frames: AtomicU64,
 }
 
 /// Bytes that all uploads keep for another attempt. Clones share the count.
@@ -111,7 +115,15 @@ impl Upload {
             waiting: None,
             unread_since: None,
         };
-        Some(Arc::new(Self { state: Mutex::new(state), call, clock, limits, replay, hint }))
+        Some(Arc::new(Self {
+            state: Mutex::new(state),
+            call,
+            clock,
+            limits,
+            replay,
+            hint,
+            answer_frames: AtomicU64::new(0),
+        }))
     }
 
     /// The body for the next attempt, from its first byte. Earlier readers get an error, and so
@@ -128,13 +140,7 @@ impl Upload {
         }
         // The clocks stand already, so what this attempt's upstream leaves unread counts at once.
         state.unread_since = state.more_to_come().then(|| self.clock.now());
-        RequestBody::Reading(Reader {
-            upload: Arc::clone(self),
-            number: state.reader,
-            position: 0,
-            sent: 0,
-            idle: None,
-        })
+        RequestBody::Reading(Reader::new(Arc::clone(self), state.reader))
     }
 
     /// Whether the caller's last byte was read.
@@ -155,6 +161,11 @@ impl Upload {
             }
             sleep_until(self.clock.instant(due)).await;
         }
+    }
+
+    /// The answer moves on meanwhile: a caller that sends nothing then is not silent, it listens.
+    pub(crate) fn answer_moves(&self) {
+        self.answer_frames.fetch_add(1, Relaxed);
     }
 
     /// Why it ended early, if it did.
@@ -287,110 +298,6 @@ impl Drop for Upload {
     fn drop(&mut self) {
         let kept = self.state.get_mut().kept_bytes;
         self.replay.0.fetch_sub(kept as u64, Relaxed);
-    }
-}
-
-/// The body of one attempt.
-#[derive(Debug)]
-pub(crate) enum RequestBody {
-    /// There is none.
-    Empty,
-    /// Read through the tee.
-    Reading(Reader),
-}
-
-/// One attempt's place in the upload.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    upload: Arc<Upload>,
-    number: u32,
-    position: usize,
-    sent: u64,
-    /// Made when the caller first lets us wait.
-    idle: Option<Pin<Box<Sleep>>>,
-}
-
-impl Reader {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        let upload = Arc::clone(&self.upload);
-        let mut state = upload.state.lock();
-        if state.reader != self.number {
-            return Poll::Ready(Some(Err(UploadError::Superseded)));
-        }
-        state.unread_since = None;
-        if let Some(kept) = state.kept.get(self.position).cloned() {
-            self.position += 1;
-            state.unread_since = state.more_to_come().then(|| upload.clock.now());
-            return Poll::Ready(Some(Ok(match kept {
-                Kept::Data(data) => self.count(data),
-                Kept::Trailers(trailers) => Frame::trailers(trailers),
-            })));
-        }
-        match state.poll_incoming(&upload, cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                self.idle = None;
-                self.position = state.kept.len();
-                state.unread_since = state.more_to_come().then(|| upload.clock.now());
-                Poll::Ready(Some(Ok(match frame.into_data() {
-                    Ok(data) => self.count(data),
-                    Err(frame) => frame,
-                })))
-            }
-            Poll::Ready(other) => Poll::Ready(other),
-            Poll::Pending => {
-                state.wait(cx.waker());
-                let limit = upload.limits.idle;
-                let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(limit)));
-                match idle.as_mut().poll(cx) {
-                    Poll::Pending => Poll::Pending,
-                    Poll::Ready(()) => {
-                        Poll::Ready(Some(Err(state.break_off(UploadError::Stalled))))
-                    }
-                }
-            }
-        }
-    }
-
-    fn count(&mut self, data: Bytes) -> Frame<Bytes> {
-        self.sent += data.len() as u64;
-        Frame::data(data)
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = UploadError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        match &mut *self {
-            Self::Empty => Poll::Ready(None),
-            Self::Reading(reader) => reader.poll(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Reading(reader) => {
-                let state = reader.upload.state.lock();
-                state.incoming.is_none()
-                    && state.broken.is_none()
-                    && reader.position >= state.kept.len()
-            }
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Empty => SizeHint::with_exact(0),
-            Self::Reading(reader) => match reader.upload.hint.exact() {
-                Some(length) => SizeHint::with_exact(length.saturating_sub(reader.sent)),
-                None => SizeHint::new(),
-            },
-        }
     }
 }
 

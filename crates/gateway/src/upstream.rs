@@ -46,7 +46,6 @@ pub(crate) use pool::{Lease, Pool, Wanted};
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{PoolProtocol, PoolSettings};
 
-#[cfg(test)]
 pub(crate) use classify::classify;
 
 #[cfg(test)]

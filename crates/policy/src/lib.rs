@@ -41,6 +41,7 @@ mod bulkhead;
 mod deadline;
 mod error;
 mod estimate;
+mod grpc;
 mod hedge;
 mod outcome;
 mod outlier;
@@ -63,6 +64,7 @@ pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, 
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};
+pub use grpc::{GrpcCode, GrpcCodes, grpc_timeout_to_send, parse_grpc_timeout, parse_pushback};
 pub use hedge::{HedgeDelay, HedgeOptions, HedgeParams, HedgeRefusal};
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use outlier::{

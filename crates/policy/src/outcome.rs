@@ -19,7 +19,12 @@
 //!   before the slow threshold: *ignore*, also when the next hop cut it and says `deadline-passed`.
 //! ⁴ 429 and a conflict: success, it works.
 
+mod signals;
+
+use crate::grpc::GrpcCode;
 use crate::retry_after::RetryAfter;
+
+pub use signals::{AnswerSignals, Problem};
 
 /// What is known about an ended attempt. See the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +66,8 @@ impl Class {
 pub enum Cause {
     /// An answer with this status.
     Status(u16),
+    /// A gRPC call that ended with this code.
+    Grpc(GrpcCode),
     /// A call outside HTTP that returned a value.
     Answered,
     /// An error the user's rules call final (a business error).
@@ -121,6 +128,7 @@ impl Cause {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Status(_) => "status",
+            Self::Grpc(_) => "grpc",
             Self::Answered => "answered",
             Self::BusinessError => "business_error",
             Self::Unavailable => "unavailable",
@@ -154,6 +162,7 @@ impl Cause {
     pub const fn class(self) -> Class {
         match self {
             Self::Status(status) => class_of_status(status),
+            Self::Grpc(code) => code.class(),
             Self::Answered => Class::Success,
             Self::BusinessError => Class::Rejected,
             Self::Conflict => Class::Overloaded,
@@ -208,60 +217,50 @@ pub enum Signal {
     Ignore,
 }
 
-/// Codes of an answer made by a Seawall, from its `Seawall-Problem` header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Problem {
-    /// The hop gave up on its own dependency; it owned the retries.
-    DependencyUnavailable,
-    /// Overloaded, and more attempts make it worse.
-    OverloadedDoNotRetry,
-    /// The deadline sent along could not be met.
-    DeadlinePassed,
-}
-
-impl Problem {
-    /// Reads the code; unknown codes explain nothing and are none.
-    #[must_use]
-    pub fn parse(code: &[u8]) -> Option<Self> {
-        match code {
-            b"dependency-unavailable" => Some(Self::DependencyUnavailable),
-            b"overloaded-do-not-retry" => Some(Self::OverloadedDoNotRetry),
-            b"deadline-passed" => Some(Self::DeadlinePassed),
-            _ => None,
-        }
-    }
-}
-
-/// What an answer says beside its status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AnswerSignals {
-    /// When the server would like to be asked again.
-    pub retry_after: RetryAfter,
-    /// `Seawall-Retry: no`.
-    pub stop: bool,
-    /// The explanation, if a Seawall made the answer.
-    pub problem: Option<Problem>,
-}
-
 /// An ended attempt, classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     class: Class,
     cause: Cause,
     signals: AnswerSignals,
+    declared: bool,
+    awaits_status: bool,
 }
 
 impl Outcome {
     /// Classifies an answer by its status and what came with it.
     #[must_use]
     pub const fn of_status(status: u16, signals: AnswerSignals) -> Self {
-        Self { class: class_of_status(status), cause: Cause::Status(status), signals }
+        Self::new(Cause::Status(status), signals)
     }
 
     /// Classifies an event that is not an answer.
     #[must_use]
-    pub fn of(cause: Cause) -> Self {
-        Self { class: cause.class(), cause, signals: AnswerSignals::default() }
+    pub const fn of(cause: Cause) -> Self {
+        Self::new(cause, AnswerSignals::NONE)
+    }
+
+    /// Classifies a gRPC call by its code and what came with it.
+    #[must_use]
+    pub const fn of_grpc(code: GrpcCode, signals: AnswerSignals) -> Self {
+        Self::new(Cause::Grpc(code), signals)
+    }
+
+    const fn new(cause: Cause, signals: AnswerSignals) -> Self {
+        Self { class: cause.class(), cause, signals, declared: false, awaits_status: false }
+    }
+
+    /// The same outcome, which somebody has declared safe to try again whatever the method.
+    #[must_use]
+    pub const fn declared_retryable(self) -> Self {
+        Self { declared: true, ..self }
+    }
+
+    /// The same answer, of which only the head is known: what it says about the dependency comes
+    /// at its end. The call is over for its retries; nothing is learned but the time it took.
+    #[must_use]
+    pub const fn awaiting_status(self) -> Self {
+        Self { awaits_status: true, ..self }
     }
 
     /// The same outcome in another class: a rule of the user on status, header and body code.
@@ -299,6 +298,18 @@ impl Outcome {
             )
     }
 
+    /// Whether somebody has declared it safe to try again whatever the method.
+    #[must_use]
+    pub const fn is_declared_retryable(&self) -> bool {
+        self.declared
+    }
+
+    /// Whether what it says about the dependency comes later.
+    #[must_use]
+    pub const fn awaits_status(&self) -> bool {
+        self.awaits_status
+    }
+
     /// What a breaker makes of it.
     #[must_use]
     pub const fn breaker_signal(&self) -> Signal {
@@ -310,7 +321,12 @@ impl Outcome {
             Class::RefusedHere | Class::Cancelled => Signal::Ignore,
             Class::NotProcessed if self.cause.is_connect_error() => Signal::Failure,
             Class::NotProcessed => Signal::Ignore,
-            Class::Overloaded if matches!(self.cause, Cause::Status(429) | Cause::Conflict) => {
+            Class::Overloaded
+                if matches!(
+                    self.cause,
+                    Cause::Status(429) | Cause::Conflict | Cause::Grpc(GrpcCode::ResourceExhausted)
+                ) =>
+            {
                 Signal::Success
             }
             Class::Unknown if matches!(self.cause, Cause::DeadlineCut) => Signal::Ignore,

@@ -17,6 +17,7 @@ use core::time::Duration;
 
 use crate::backoff::{Backoff, BackoffOptions};
 use crate::error::ConfigError;
+use crate::grpc::GrpcCode;
 use crate::outcome::{Cause, Class, Outcome, Safety};
 use crate::retry_after::{self, RetryAfter};
 use crate::rng::Rng;
@@ -213,6 +214,8 @@ pub enum Decision {
 pub struct Facts {
     /// Attempts made so far, at least 1.
     pub attempts: u32,
+    /// Those of them since the backoff last began: all, or those after the latest pushback.
+    pub backoff_steps: u32,
     /// Redispatches made so far.
     pub redispatches: u32,
     /// Whether an endpoint that was not tried in this call would admit it.
@@ -278,7 +281,7 @@ fn may_redispatch(cause: Cause, facts: &Facts) -> bool {
 
 /// The first thing that forbids a retry, short of its delay and its price.
 fn forbidden(params: Option<&RetryParams>, outcome: &Outcome, facts: &Facts) -> Option<StopReason> {
-    if !is_retryable(outcome, facts.safety) {
+    if !outcome.is_declared_retryable() && !is_retryable(outcome, facts.safety) {
         return Some(StopReason::NotRetryable);
     }
     if outcome.says_stop() && params.is_none_or(RetryParams::honour_stop) {
@@ -305,6 +308,9 @@ fn is_retryable(outcome: &Outcome, safety: Safety) -> bool {
             let asked = matches!(outcome.retry_after(), RetryAfter::Wait(_) | RetryAfter::Slot(_));
             safety == Safety::Keyed && asked
         }
+        (Class::Rejected, Cause::Grpc(GrpcCode::Aborted)) => {
+            safety == Safety::Keyed && matches!(outcome.retry_after(), RetryAfter::Pushback(_))
+        }
         _ => false,
     }
 }
@@ -318,9 +324,9 @@ fn delay(
     rng: &mut impl Rng,
 ) -> Result<Duration, StopReason> {
     let backoff = &params.backoff;
-    let n = facts.attempts.saturating_sub(1);
+    let n = facts.backoff_steps.saturating_sub(1);
     match asked {
-        RetryAfter::Slot(wait) => Ok(wait),
+        RetryAfter::Slot(wait) | RetryAfter::Pushback(wait) => Ok(wait),
         RetryAfter::Wait(wait) if wait > params.options.retry_after_max => {
             Err(StopReason::ToldToStop)
         }
@@ -352,6 +358,7 @@ mod tests {
 
     const FACTS: Facts = Facts {
         attempts: 1,
+        backoff_steps: 1,
         redispatches: 0,
         other_endpoint: false,
         safety: Safety::Idempotent,

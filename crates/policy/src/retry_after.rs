@@ -39,6 +39,9 @@ pub enum RetryAfter {
     Wait(Duration),
     /// A reserved slot (`Seawall-Slot-Ms`): wait exactly this long; never zero.
     Slot(Duration),
+    /// A gRPC server's pushback: wait exactly this long, which may be no time at all, and begin
+    /// the backoff anew after that.
+    Pushback(Duration),
 }
 
 impl RetryAfter {

@@ -99,7 +99,6 @@ impl<M> HttpClassify<M> {
     }
 }
 
-#[cfg(feature = "reqwest")]
 impl<M> HttpClassify<M> {
     /// What an error means.
     pub(crate) fn outcome_of<E>(&self, error: &E) -> Outcome
@@ -116,7 +115,7 @@ impl<B, Err, M: ErrorCause<Err>> Classify<http::Response<B>, Err> for HttpClassi
             Ok(response) => {
                 Outcome::of_status(response.status().as_u16(), self.signals(response.headers()))
             }
-            Err(error) => Outcome::of(self.errors.cause(error)),
+            Err(error) => self.outcome_of(error),
         }
     }
 
@@ -150,16 +149,20 @@ pub struct TransportErrors;
 
 impl<E: StdError + 'static> ErrorCause<E> for TransportErrors {
     fn cause(&self, error: &E) -> Cause {
-        let mut source: Option<&(dyn StdError + 'static)> = Some(error);
-        for _ in 0..MOST_SOURCES {
-            let Some(error) = source else { break };
-            if let Some(error) = as_io(error) {
-                return cause_of_io(error);
-            }
-            source = error.source();
-        }
-        Cause::Unmatched
+        cause_among_sources(Some(error))
     }
+}
+
+/// The cause of the first [`io::Error`] among an error and its sources.
+pub(crate) fn cause_among_sources(mut source: Option<&(dyn StdError + 'static)>) -> Cause {
+    for _ in 0..MOST_SOURCES {
+        let Some(error) = source else { break };
+        if let Some(error) = as_io(error) {
+            return cause_of_io(error);
+        }
+        source = error.source();
+    }
+    Cause::Unmatched
 }
 
 /// The I/O error that an error is, or holds in an `Arc`, as clients do whose errors are `Clone`:

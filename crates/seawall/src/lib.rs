@@ -52,7 +52,8 @@
 //! The caller's rules turn a result into an [`Outcome`], and its [`Class`] decides: whether it is
 //! tried again, what the breaker makes of it, and whether it pays into the budget are three
 //! questions. A `422` is final and healthy; a refused connection is safe to repeat and a sign of
-//! illness; a caller that left says nothing. [`HttpClassify`] holds the rules for HTTP. An error
+//! illness; a caller that left says nothing. [`HttpClassify`] holds the rules for HTTP,
+//! [`GrpcClassify`] those for gRPC. An error
 //! that no rule knows is *unknown*: it may have been executed, and is tried again only where that
 //! is harmless ([`Safety`]).
 //!
@@ -116,6 +117,7 @@ mod clients;
 mod clock;
 mod describe;
 mod flight;
+mod grpc;
 mod layer;
 mod operation;
 mod pool;
@@ -145,6 +147,7 @@ pub use clients::reqwest::ReqwestErrors;
 pub use clock::{Clock, ThreadRng};
 pub use describe::{CallDeadline, Describe, HttpDescribe};
 pub use flight::{Cancel, Finish, InFlight, OnAbandon};
+pub use grpc::{GrpcClassify, GrpcStatusRead, is_grpc, read_grpc_status};
 pub use http;
 pub use layer::{SeawallFuture, SeawallLayer, SeawallService};
 pub use operation::{FrozenOperation, FrozenRequest};
@@ -153,8 +156,9 @@ pub use report::{Error, Report};
 pub use seal::{Changed, Seal, SealBody, SealFuture, SealLayer, SealService};
 pub use seawall_policy::{
     AnswerSignals, BackoffOptions, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
-    Cause, Class, ConfigError, HedgeDelay, HedgeOptions, Jitter, Outcome, Problem, Purpose, Ratio,
-    RetryAfter, RetryOptions, Safety, StackConfig, StackParams, StopReason, Timestamp,
+    Cause, Class, ConfigError, GrpcCode, GrpcCodes, HedgeDelay, HedgeOptions, Jitter, Outcome,
+    Problem, Purpose, Ratio, RetryAfter, RetryOptions, Safety, StackConfig, StackParams,
+    StopReason, Timestamp,
 };
 pub use stack::{SlotGuard, Stack};
 pub use switch::{AuditEvent, AuditLine, Change, KillSwitch, Scope, SwitchedOff};

@@ -8,7 +8,7 @@ use std::task::Waker;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use seawall_policy::{
-    ConfigError, Dependency, Permit, StackConfig, StackParams, Ticket, Timestamp,
+    Cause, ConfigError, Dependency, Outcome, Permit, StackConfig, StackParams, Ticket, Timestamp,
 };
 
 use crate::checkouts::Checkouts;
@@ -232,14 +232,37 @@ impl SlotGuard {
         }
     }
 
-    /// Moves the call to the separate count of long-lived streams.
+    /// As [`SlotGuard::end`], of an answer whose status came at its end.
+    pub fn end_with(mut self, now: Timestamp, outcome: &Outcome) {
+        self.record_status(now, outcome);
+        self.end(now);
+    }
+
+    /// Records what the answer's status says, if its head left that open
+    /// ([`Outcome::awaiting_status`]). Of a call that was recorded before, only a failure counts.
+    pub fn record_status(&mut self, now: Timestamp, outcome: &Outcome) {
+        let Some(permit) = &mut self.permit else { return };
+        self.stack.with(|dependency, params, rng| {
+            dependency.record_status(now, params, permit, outcome, rng);
+        });
+    }
+
+    /// Moves the call to the separate count of long-lived streams. If its status is still to come,
+    /// it is recorded as answered: that may take as long as the stream.
     ///
     /// # Errors
     /// The streams are full; end the call.
     pub fn to_stream(&mut self) -> Result<(), seawall_policy::Rejection> {
         let now = self.stack.clock().now();
         let Some(permit) = &mut self.permit else { return Ok(()) };
-        self.stack.with(|dependency, params, _| dependency.to_stream(now, params, permit))
+        self.stack.with(|dependency, params, rng| {
+            dependency.to_stream(now, params, permit)?;
+            if !permit.is_recorded() {
+                let answered = Outcome::of(Cause::Answered);
+                dependency.record_status(now, params, permit, &answered, rng);
+            }
+            Ok(())
+        })
     }
 }
 

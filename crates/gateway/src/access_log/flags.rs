@@ -35,6 +35,7 @@ pub(super) const fn cause_flag(cause: Cause) -> Option<&'static str> {
         Cause::BulkheadFull | Cause::StreamsFull | Cause::CheckoutTimeout => Some("UO"),
         Cause::DeadlinePassed => Some("DL"),
         Cause::Status(_)
+        | Cause::Grpc(_)
         | Cause::Answered
         | Cause::BusinessError
         | Cause::Conflict

@@ -19,6 +19,7 @@ const LINE: AccessLine<'static> = AccessLine {
     path: b"/",
     protocol: "HTTP/1.1",
     status: 200,
+    grpc_status: None,
     route: None,
     upstream: None,
     endpoint: None,
@@ -123,6 +124,7 @@ fn a_full_line_reads_as_it_was_filled() {
             "path": "/v1/orders",
             "protocol": "HTTP/1.1",
             "status": 503,
+            "grpc_status": null,
             "route": "orders",
             "upstream": "bridge",
             "endpoint": "127.0.0.1:9001",
@@ -157,6 +159,8 @@ fn what_is_not_known_is_null_and_never_left_out() {
         assert_eq!(field(&LINE, name), Value::Null, "{name}");
     }
     assert_eq!(field(&AccessLine { status: 0, ..LINE }, "status"), Value::Null);
+    assert_eq!(field(&LINE, "grpc_status"), Value::Null);
+    assert_eq!(field(&AccessLine { grpc_status: Some(14), ..LINE }, "grpc_status"), 14);
     assert_eq!(field(&refused, "cause"), "no_route");
 }
 

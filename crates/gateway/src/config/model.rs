@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::grpc::Grpc;
 use super::tls::{ListenerTls, UpstreamTls};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -294,6 +295,8 @@ pub struct Route {
     pub retry_after_verbatim: bool,
     /// Bound on a request body; larger is answered 413. Default none.
     pub max_body: Option<u64>,
+    /// What is known of the gRPC calls it takes.
+    pub grpc: Grpc,
     /// A static answer when the call ended for one of its reasons.
     pub fallback: Option<Fallback>,
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::balance::{RawOutlier, RawSlowStart};
-pub(super) use route::{RawEdits, RawFallback, RawHeaderMatch, RawRoute};
+pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
 
 /// A section that is on with its defaults unless it says `off`.
 #[derive(Clone, Debug, Deserialize)]

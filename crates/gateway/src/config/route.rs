@@ -6,6 +6,7 @@ use seawall_policy::StopReason;
 
 use super::address::is_host;
 use super::edits::{self, Side};
+use super::grpc::grpc;
 use super::matching::{self, Asked, Conditions};
 use super::model::{Fallback, FallbackOn, HeaderNames, Route, Upstream};
 use super::raw::{RawFallback, RawRoute};
@@ -103,6 +104,7 @@ fn route(
             .choice("retry_after", &raw.retry_after, &kinds)
             .unwrap_or(false),
         max_body: scope.size("max_body", &raw.max_body, 0..=u64::MAX),
+        grpc: grpc(scope.inner("grpc"), &raw.grpc),
         fallback: raw.fallback.as_ref().map(|raw| fallback(scope.inner("fallback"), raw)),
     };
     let target = upstream.and_then(|index| upstreams.get(index));

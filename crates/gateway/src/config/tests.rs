@@ -62,6 +62,16 @@ const BROKEN: &[(&str, &str)] = &[
     ("another version", "version: 2\nupstreams: {a: {endpoints: ['http://h:1']}}\n"),
     ("not YAML", "version: 1\nupstreams: [\n"),
     ("a tab for indentation", "version: 1\nupstreams:\n\ta: {}\n"),
+    (
+        "gRPC of a route",
+        "version: 1
+upstreams: {a: {endpoints: ['http://h:1'], protocol: h2c}}
+routes:
+  - path_prefix: /
+    upstream: a
+    grpc: {idempotent: maybe, retry_on: [unavailble, ok, aborted, ABORTED], streaming: yes}
+",
+    ),
     ("a key twice", "version: 1\nadmin: {}\nadmin: {}\n"),
     (
         "an unknown key with a near name",

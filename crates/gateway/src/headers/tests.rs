@@ -25,6 +25,7 @@ fn untrusted() -> Inbound<'static> {
         trusted: false,
         trusted_for_deadline: false,
         authority: None,
+        grpc: false,
         upgrade: None,
     }
 }

@@ -6,6 +6,7 @@ use super::labels::Label;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Requests,
+    GrpcResponses,
     FirstAttempts,
     Retries,
     Redispatches,

@@ -2,7 +2,7 @@
 
 use seawall_policy::{BreakerState, Cause, Class, StopReason};
 
-use super::Shape;
+use super::{Shape, codes::GRPC_CODES};
 use crate::server::CloseReason;
 use crate::tls::{HandshakeResult, UpstreamTls};
 
@@ -16,6 +16,7 @@ pub(super) enum Label {
     Endpoint,
     Listener,
     CodeClass,
+    GrpcCode,
     CallerAttempt,
     Header,
     HeaderReason,
@@ -46,6 +47,7 @@ impl Label {
             Self::Endpoint => "endpoint",
             Self::Listener => "listener",
             Self::CodeClass => "code_class",
+            Self::GrpcCode => "code",
             Self::CallerAttempt => "attempt",
             Self::Header => "header",
             Self::HeaderReason
@@ -69,6 +71,7 @@ impl Label {
     pub(super) const fn fixed(self) -> &'static [&'static str] {
         match self {
             Self::CodeClass => CODE_CLASSES,
+            Self::GrpcCode => &GRPC_CODES,
             Self::CallerAttempt => CALLER_ATTEMPTS,
             Self::Header => IgnoredHeader::LABELS,
             Self::HeaderReason => IgnoredBecause::LABELS,
@@ -187,6 +190,7 @@ pub(super) const fn cause(cause: Cause) -> usize {
         Cause::StreamsFull => 23,
         Cause::Unavailable => 24,
         Cause::Conflict => 25,
+        Cause::Grpc(_) => 26,
     }
 }
 
@@ -281,6 +285,10 @@ pub(crate) enum IgnoredHeader {
     Forwarded,
     /// `Retry-After` of an upstream.
     RetryAfter,
+    /// `grpc-timeout`.
+    GrpcTimeout,
+    /// `grpc-previous-rpc-attempts`.
+    GrpcAttempts,
 }
 
 impl IgnoredHeader {
@@ -296,6 +304,8 @@ impl IgnoredHeader {
         "trace",
         "forwarded",
         "retry_after",
+        "grpc_timeout",
+        "grpc_previous_rpc_attempts",
     ];
 }
 
@@ -375,6 +385,7 @@ const CAUSES: &[&str] = &[
     "streams_full",
     "unavailable",
     "conflict",
+    "grpc",
 ];
 /// In the order of [`breaker_state`].
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
@@ -390,6 +401,7 @@ pub(super) const LOOKUPS: &[&str] = &["good", "failed"];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use seawall_policy::GrpcCode;
 
     #[test]
     fn every_class_and_cause_stands_at_its_own_label() {
@@ -431,6 +443,7 @@ mod tests {
             Cause::StreamsFull,
             Cause::Unavailable,
             Cause::Conflict,
+            Cause::Grpc(GrpcCode::Unavailable),
         ] {
             assert_eq!(CAUSES[cause(known)], known.as_str());
         }
@@ -451,7 +464,7 @@ mod tests {
         assert_eq!(Stage::LABELS.len(), Stage::Total as usize + 1);
         assert_eq!(Refusal::LABELS[Refusal::Draining as usize], "draining");
         assert_eq!(Refusal::LABELS.len(), Refusal::Draining as usize + 1);
-        assert_eq!(IgnoredHeader::LABELS.len(), IgnoredHeader::RetryAfter as usize + 1);
+        assert_eq!(IgnoredHeader::LABELS.len(), IgnoredHeader::GrpcAttempts as usize + 1);
         assert_eq!(IgnoredBecause::LABELS.len(), IgnoredBecause::Repeated as usize + 1);
         // A bit for each header and reason.
         assert!(IgnoredHeader::LABELS.len() * IgnoredBecause::LABELS.len() <= 64);

@@ -27,6 +27,14 @@ pub(super) const TABLE: &[Row] = &[
          before one",
     ),
     Row::new(
+        Family::GrpcResponses,
+        "seawall_grpc_responses",
+        OWN_COUNTER,
+        &[Label::Route, Label::RouteUpstream, Label::GrpcCode],
+        "gRPC calls ended, by the code their caller got; other: none of the seventeen, or none \
+         before the caller left; a series is there once it has counted",
+    ),
+    Row::new(
         Family::FirstAttempts,
         "seawall_first_attempts",
         OWN_COUNTER,

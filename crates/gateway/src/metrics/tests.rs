@@ -454,6 +454,8 @@ fn a_scrape_has_exactly_the_families_of_the_table_in_both_formats() {
 #[test]
 fn every_sample_belongs_to_the_family_above_it_and_has_its_labels() {
     let metrics = Arc::new(Metrics::new(shape()));
+    // There once it has counted.
+    metrics.grpc_response(Some(0), None);
     let shown = samples(&metrics, Format::OpenMetrics);
     for row in TABLE {
         let name = row.name();

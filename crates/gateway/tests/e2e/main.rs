@@ -9,6 +9,7 @@ mod deadlines;
 mod draining;
 mod fallbacks;
 mod fields;
+mod grpc;
 mod limits;
 mod malformed;
 mod observed;

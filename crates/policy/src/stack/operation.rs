@@ -60,6 +60,8 @@ pub struct Operation {
     flights: Flights,
     last: Option<Outcome>,
     previous_delay: Duration,
+    /// Attempts made when the backoff last began anew.
+    backoff_begun: u32,
     /// When the attempt being made, or waited for, began.
     attempt_begun: Timestamp,
     /// A retry was paid for and not yet sent.
@@ -99,6 +101,7 @@ impl Operation {
             flights: Flights::default(),
             last: None,
             previous_delay: Duration::ZERO,
+            backoff_begun: 0,
             attempt_begun: now,
             paid: false,
             redispatching: false,

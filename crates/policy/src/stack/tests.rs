@@ -3,6 +3,7 @@
 mod breakers;
 mod calls;
 mod endpoints;
+mod grpc;
 mod hedges;
 mod hops;
 mod keeping;

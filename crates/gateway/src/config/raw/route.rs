@@ -22,6 +22,7 @@ pub(in crate::config) struct RawRoute {
     pub(in crate::config) retry_owner: Option<String>,
     pub(in crate::config) retry_after: Option<String>,
     pub(in crate::config) max_body: Option<String>,
+    pub(in crate::config) grpc: RawGrpc,
     pub(in crate::config) fallback: Option<RawFallback>,
 }
 
@@ -48,4 +49,12 @@ pub(in crate::config) struct RawFallback {
     pub(in crate::config) status: Option<String>,
     pub(in crate::config) content_type: Option<String>,
     pub(in crate::config) body: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(in crate::config) struct RawGrpc {
+    pub(in crate::config) idempotent: Option<String>,
+    pub(in crate::config) retry_on: Vec<String>,
+    pub(in crate::config) streaming: Option<String>,
 }

@@ -4,6 +4,7 @@ use super::terms::{HeldCall, Permit, Slot, SlotKind};
 use super::{Dependency, MOST_HELD, P99};
 use crate::balance::Balance;
 use crate::breaker::BreakerPermit;
+use crate::grpc::GrpcCode;
 use crate::outcome::{Cause, Class, Outcome, Signal};
 use crate::outlier::OutlierPermit;
 use crate::rng::Rng;
@@ -47,6 +48,9 @@ impl Dependency {
 
     /// Records how the attempt ended: for the breakers, the budget and the estimate. Only the
     /// first outcome of a permit counts. The slot stays taken until the release.
+    ///
+    /// Of an answer whose status comes later, only the time to its head is taken here, and the
+    /// outcome that comes with its status is recorded as if it had come then.
     pub fn record(
         &mut self,
         now: Timestamp,
@@ -55,13 +59,20 @@ impl Dependency {
         outcome: &Outcome,
         rng: &mut impl Rng,
     ) {
-        if core::mem::replace(&mut permit.recorded, true) {
+        if permit.recorded {
             return;
         }
-        if now >= permit.slow_at() {
-            self.on_slow(now, params, permit, rng);
+        if !permit.has_answered() {
+            if now >= permit.slow_at() {
+                self.on_slow(now, params, permit, rng);
+            }
+            self.record_time(now, params, permit, outcome);
         }
-        self.record_time(now, params, permit, outcome);
+        if outcome.awaits_status() {
+            permit.answered(now);
+            return;
+        }
+        permit.recorded = true;
         if params.balance == Balance::PeakEwma {
             self.record_load(now, permit, outcome);
         }
@@ -75,6 +86,26 @@ impl Dependency {
             self.record_conduct(now, permit, outlier, outcome);
         }
         self.look(now, params, rng);
+    }
+
+    /// Records the status at the end of an answer. Where the call was recorded before, since it
+    /// streams, a failure at its end is one failed call more; anything else says nothing new.
+    pub fn record_status(
+        &mut self,
+        now: Timestamp,
+        params: &StackParams,
+        permit: &mut Permit,
+        outcome: &Outcome,
+        rng: &mut impl Rng,
+    ) {
+        if !permit.recorded {
+            self.record(now, params, permit, outcome, rng);
+        } else if outcome.breaker_signal() == Signal::Failure {
+            let Slot { endpoint, lane, .. } = permit.slot;
+            let own = self.breaker(endpoint, lane);
+            let transition = own.on_unreachable(now, &params.breaker, rng);
+            self.log(now, endpoint, lane, transition);
+        }
     }
 
     /// The caller left, or no longer waits, and the attempt runs on with its permit, to be recorded
@@ -146,7 +177,10 @@ impl Dependency {
         let times = &mut self.lanes[permit.slot.lane].times;
         let was_answered = match outcome.cause() {
             Cause::Status(429 | 502 | 503 | 504) => return,
-            Cause::Status(_) | Cause::Answered | Cause::BusinessError => {
+            Cause::Grpc(code) if matches!(code.class(), Class::Overloaded | Class::Unknown) => {
+                return;
+            }
+            Cause::Status(_) | Cause::Grpc(_) | Cause::Answered | Cause::BusinessError => {
                 times.record(now, elapsed);
                 true
             }
@@ -162,15 +196,17 @@ impl Dependency {
     /// What the attempt says of the cost of its endpoint. A 429 asks for less, as a failure does,
     /// and a 5xx that is none for the breaker is one here: its speed is not worth having.
     fn record_load(&mut self, now: Timestamp, permit: &Permit, outcome: &Outcome) {
-        let elapsed = now.since(permit.granted);
+        let elapsed = permit.elapsed(now);
         let load = &mut self.endpoints[permit.slot.endpoint].load;
         match (outcome.breaker_signal(), outcome.cause()) {
             (Signal::Success, _) if outcome.class() == Class::Success => {
                 load.on_answer(now, elapsed);
             }
-            (Signal::Failure, _) | (_, Cause::Status(429 | 500..=599)) => {
+            (Signal::Failure, _)
+            | (_, Cause::Status(429) | Cause::Grpc(GrpcCode::ResourceExhausted)) => {
                 load.on_failure(now, elapsed);
             }
+            (_, cause) if is_server_error(cause) => load.on_failure(now, elapsed),
             (Signal::Success, _) => load.on_rejection(now, elapsed),
             (Signal::Ignore, Cause::DeadlineCut | Cause::CallerLeft) if permit.is_sent() => {
                 load.on_at_least(now, elapsed);
@@ -180,7 +216,7 @@ impl Dependency {
     }
 
     /// What the attempt says of its endpoint beside the others: a failure as the breaker sees it,
-    /// or any 5xx.
+    /// any 5xx, or a gRPC code that stands for one.
     fn record_conduct(
         &mut self,
         now: Timestamp,
@@ -189,9 +225,8 @@ impl Dependency {
         outcome: &Outcome,
     ) {
         let conduct = &mut self.endpoints[permit.slot.endpoint].conduct;
-        let elapsed = now.since(permit.granted);
-        let is_server_error = matches!(outcome.cause(), Cause::Status(500..=599))
-            && outcome.class() != Class::Success;
+        let elapsed = permit.elapsed(now);
+        let is_server_error = is_server_error(outcome.cause()) && outcome.class() != Class::Success;
         match outcome.breaker_signal() {
             Signal::Ignore => conduct.on_ignore(&outlier),
             Signal::Failure => conduct.on_end(now, outlier, true, elapsed),
@@ -209,7 +244,7 @@ impl Dependency {
         rng: &mut impl Rng,
     ) {
         let Slot { endpoint, lane, .. } = permit.slot;
-        let elapsed = now.since(permit.granted);
+        let elapsed = permit.elapsed(now);
         let own = self.breaker(endpoint, lane);
         let knobs = &params.breaker;
         let transition = match outcome.breaker_signal() {
@@ -228,5 +263,16 @@ impl Dependency {
                 self.log(now, endpoint, other, transition);
             }
         }
+    }
+}
+
+const fn is_server_error(cause: Cause) -> bool {
+    match cause {
+        Cause::Status(status) => matches!(status, 500..=599),
+        Cause::Grpc(code) => matches!(
+            code,
+            GrpcCode::Unknown | GrpcCode::Internal | GrpcCode::DataLoss | GrpcCode::Unimplemented
+        ),
+        _ => false,
     }
 }

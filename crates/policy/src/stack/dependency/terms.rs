@@ -64,6 +64,8 @@ pub struct Permit {
     /// Calls in flight when it was granted, itself included.
     pub(super) found: u32,
     purpose: Purpose,
+    /// When its head came, where its status comes later.
+    head: Option<Timestamp>,
     paid: bool,
     /// A hedge, paid for from the allowance of hedges.
     allowed: bool,
@@ -90,6 +92,7 @@ impl Permit {
             slow_at: Timestamp::MAX,
             found: 1,
             purpose: Purpose::First,
+            head: None,
             paid: false,
             allowed: false,
             sent: false,
@@ -102,6 +105,20 @@ impl Permit {
     pub(super) const fn finding(mut self, in_flight: u32) -> Self {
         self.found = in_flight;
         self
+    }
+
+    /// Its head came, and its status comes later: what is judged of its time is known.
+    pub(super) const fn answered(&mut self, now: Timestamp) {
+        (self.head, self.slow_at) = (Some(now), Timestamp::MAX);
+    }
+
+    pub(super) const fn has_answered(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// The time it took: to its head, if that has come, else until now.
+    pub(super) fn elapsed(&self, now: Timestamp) -> Duration {
+        self.head.unwrap_or(now).since(self.granted)
     }
 
     /// Counts its age from `since`, and sets when to ask about it next.

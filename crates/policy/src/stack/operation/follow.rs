@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::{Operation, Phase, Step};
 use crate::outcome::{Cause, Class, Outcome};
 use crate::retry::{self, Decision, Facts, StopReason};
+use crate::retry_after::RetryAfter;
 use crate::rng::Rng;
 use crate::stack::StackParams;
 use crate::stack::dependency::{Dependency, Fitting, Payment, Permit, Purpose};
@@ -60,6 +61,7 @@ impl Operation {
         let lane = self.call.lane;
         let facts = Facts {
             attempts: self.attempts,
+            backoff_steps: self.attempts - self.backoff_begun,
             redispatches: self.redispatches,
             other_endpoint: dependency
                 .would_admit(now, params, lane, |endpoint| tried.contains(endpoint)),
@@ -78,7 +80,13 @@ impl Operation {
                 self.redispatching = true;
                 self.attempt(now, dependency, params, rng)
             }
-            Decision::RetryAfter(delay) => self.back_off(now, dependency, params, delay),
+            Decision::RetryAfter(delay) => {
+                let step = self.back_off(now, dependency, params, delay);
+                if matches!(outcome.retry_after(), RetryAfter::Pushback(_)) {
+                    (self.backoff_begun, self.previous_delay) = (self.attempts, Duration::ZERO);
+                }
+                step
+            }
         }
     }
 
