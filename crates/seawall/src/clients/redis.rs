@@ -17,7 +17,8 @@
 //!
 //! In a pipeline the other commands were executed, so there *not processed* becomes *unknown*.
 //! What is not proven is unknown: the client tells a connect that timed out and an answer that
-//! never came in the same words.
+//! never came in the same words, and so a connection that Redis closed at once for having too many,
+//! unless the client is told to send nothing of its own first (`set_skip_set_lib_name`).
 
 use std::error::Error as _;
 use std::io;
@@ -52,12 +53,16 @@ pub fn classify_redis<T>(result: &Result<T, RedisError>) -> Outcome {
 pub fn redis_outcome(error: &RedisError) -> Outcome {
     match error.kind() {
         ErrorKind::Io => Outcome::of(of_io(error)),
-        ErrorKind::Parse => Outcome::of(Cause::Malformed),
+        // One kind for what is no RESP, and for an answer of another type than we asked for.
+        ErrorKind::Parse => Outcome::of(match error.detail() {
+            Some(detail) if detail.starts_with(NO_RESP) => Cause::Malformed,
+            _ => Cause::BusinessError,
+        }),
         ErrorKind::Server(_) | ErrorKind::Extension => of_server(error),
         ErrorKind::MasterNameNotFoundBySentinel
         | ErrorKind::NoValidReplicasFoundBySentinel
         | ErrorKind::ClusterConnectionNotFound => Outcome::of(Cause::ConnectFailed),
-        // Ours to mend, or an answer of another type than we asked for.
+        // Ours to mend.
         ErrorKind::AuthenticationFailed
         | ErrorKind::UnexpectedReturnType
         | ErrorKind::InvalidClientConfig
@@ -112,5 +117,7 @@ fn of_code(code: &str, detail: &str) -> Outcome {
     }
 }
 
+/// How the client's parser begins.
+const NO_RESP: &str = "Parse error at";
 /// Said to a connection beyond `maxclients`, without a code of its own.
 const TOO_MANY_CLIENTS: &str = "max number of clients reached";
