@@ -1,5 +1,5 @@
-//! What the rules for Redis and PostgreSQL say, against the real servers: asked for too much, killed,
-//! stopped, black-holed, slow, failing over, refusing. `./dev test` sees to the servers.
+//! What the rules for Redis and PostgreSQL say, against the real servers: asked for too much,
+//! killed, stopped, black-holed, slow, failing over, refusing. `./dev test` sees to the servers.
 #![expect(clippy::unwrap_used, reason = "a test binary; panics are verdicts")]
 
 mod failures;
