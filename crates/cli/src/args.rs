@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use seawall_gateway::parse_bind;
 
 /// Keeps a service useful while everything around it fails at once.
@@ -27,6 +28,49 @@ pub enum Command {
     /// Tell what is wrong with a configuration file, and what it amounts to.
     #[command(after_help = CHECK_EXIT)]
     Check(CheckArgs),
+    /// Ask a gateway on this host whether it is ready, or alive: for the probes of an orchestrator.
+    #[command(after_help = PROBE_EXIT)]
+    Probe(ProbeArgs),
+    /// Print what completes these commands in a shell.
+    Completions(CompletionsArgs),
+    /// Print the manual's page, of all or of one command, for `man -l -`.
+    Man(ManArgs),
+}
+
+/// `seawall probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// What to ask.
+    #[arg(value_enum, value_name = "WHAT")]
+    pub what: Question,
+    /// The gateway's admin address.
+    #[arg(long, value_name = "ADDR", value_parser = bind, default_value = "127.0.0.1:9901")]
+    pub admin: SocketAddr,
+}
+
+/// What a probe asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Question {
+    /// Whether it takes requests; not while it drains.
+    Ready,
+    /// Whether the process works, in a drain too.
+    Live,
+}
+
+/// `seawall completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Which.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// `seawall man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The command whose page it is.
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 /// `seawall check`.
@@ -66,6 +110,7 @@ const RUN_EXIT: &str = "SIGTERM drains and then exits with 0, or with 1 if anyth
                         a second one hastens. Exits with 2 if it could not run.";
 const DEMO_EXIT: &str = "Exits with 0 if the protected side met its bars, 1 if not, 2 if it could \
                          not run.";
+const PROBE_EXIT: &str = "Exits with 0 for yes, 1 for no, 2 if nobody answers within a second.";
 const CHECK_EXIT: &str = "Exits with 0 if the file can be run, 1 if not, 2 if it cannot be read.";
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use clap::Parser as _;
 use seawall_cli::args::{Cli, Command, RunArgs};
 use seawall_cli::check::{Verdict, check};
 use seawall_cli::demo::demo;
-use seawall_cli::run;
+use seawall_cli::probe::probe;
 use seawall_cli::terminal::wants_colour;
+use seawall_cli::{paper, run};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -37,6 +38,19 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo => {
             let verdict = demo(std::env::current_exe().context("find this program")?)?;
             Ok(if verdict.passed() { ExitCode::SUCCESS } else { FINDINGS.into() })
+        }
+        Command::Probe(args) => {
+            let answer = probe(&args)?;
+            writeln!(io::stdout(), "{}", answer.said)?;
+            Ok(if answer.yes { ExitCode::SUCCESS } else { FINDINGS.into() })
+        }
+        Command::Completions(args) => {
+            io::stdout().write_all(&paper::completions(args.shell))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man(args) => {
+            io::stdout().write_all(&paper::man(args.command.as_deref())?)?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Check(args) => {
             let colour = wants_colour(&io::stderr());

@@ -22,6 +22,7 @@ use crate::backend::Backend;
 use crate::config::{self, GatewayConfig};
 use crate::diagnostics::{Diagnostics, Topic};
 use crate::gateway::Gateway;
+use crate::notify;
 use crate::pipeline::handle_request;
 use crate::server::{
     DrainPhases, DrainTrigger, ListenerOptions, Server, ServerOptions, bind, drain_signal,
@@ -105,6 +106,7 @@ async fn run_with(
     let signals = Signals::new()?;
     let serving = serve(config, access_log, clock, diagnostics).await?;
     let (trigger, tls) = (serving.trigger.clone(), Arc::clone(&serving.tls));
+    notify::tell(notify::READY);
     let listening = listen_to_signals(trigger, tls, signals, diagnostics.clone());
     let listening = tokio::spawn(listening);
     let ended = serving.ended().await;
@@ -342,6 +344,7 @@ async fn listen_to_signals(
             Asked::Drain => {
                 diagnostics.info(Topic::Drain, message, &[("signal", &name)]);
                 message = "draining, hastened";
+                notify::tell(notify::STOPPING);
                 trigger.signal();
             }
             Asked::Reload => reload(&tls, name, &diagnostics).await,

@@ -34,6 +34,7 @@ mod headers;
 mod lines;
 mod live;
 mod metrics;
+mod notify;
 mod outbound;
 mod pipeline;
 mod progress;

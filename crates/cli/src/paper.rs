@@ -1,0 +1,38 @@
+//! `seawall completions` and `seawall man`: made of the command line's own description.
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::Cli;
+
+/// What completes the commands in a shell.
+#[must_use]
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut written = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut written);
+    written
+}
+
+/// The manual's page of everything, or of one command.
+///
+/// # Errors
+/// There is no such command.
+pub fn man(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
+    let mut all = Cli::command();
+    all.build();
+    let page = match command {
+        None => all,
+        Some(name) => {
+            let one = all.find_subcommand(name);
+            let one = one.with_context(|| format!("there is no command {name}"))?;
+            one.clone()
+        }
+    };
+    let mut written = Vec::new();
+    Man::new(page).render(&mut written).context("write the page")?;
+    Ok(written)
+}
+
+const NAME: &str = "seawall";
