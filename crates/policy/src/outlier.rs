@@ -39,8 +39,8 @@
 //!
 //! Known bad cases: an endpoint with less than `min_calls` in half a minute is not judged; where
 //! requests are bound to endpoints by their content, a bad kind of request looks like a bad
-//! endpoint. Two of three that fail alike are the majority: the third is then not ejected either,
-//! because it is better.
+//! endpoint; one that wrongly answers 4xx looks well. Where most fail alike, so do the others of
+//! each: of ten of which eight fail, none is ejected, and their breakers open.
 
 mod conduct;
 mod params;
