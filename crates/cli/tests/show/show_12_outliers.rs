@@ -10,7 +10,7 @@ use crate::harness::{Gateway, PATIENCE, Stage, ms, show};
 
 const SERVICE: Duration = Duration::from_millis(10);
 const SLOWER: u32 = 20;
-const RATE: u32 = 300;
+const RATE: u32 = 200;
 const TEN: usize = 10;
 const SICK: usize = 3;
 
@@ -27,7 +27,7 @@ fn one_of_ten_twenty_times_slower_loses_its_share_and_has_it_back_after_healing(
 
         ends[SICK].script(|arrival| if is_check(arrival) { Behaviour::ok() } else { slow() });
         // The claim: within ten seconds.
-        stage.pass(stage.seconds(3.5, 10.0)).await;
+        stage.pass(stage.seconds(5.0, 10.0)).await;
         let sick = span(stage, stage.seconds(2.5, 20.0)).await;
         let during = load.within(sick.0, sick.1);
         let share = share(&ends, SICK, sick);
@@ -43,8 +43,12 @@ fn one_of_ten_twenty_times_slower_loses_its_share_and_has_it_back_after_healing(
         let others = ejections(&gateway, &ends, SICK).await;
 
         stage.tell("its share", format!("{share:.2} % (at most 2 % allowed), 10 % before"));
-        let (p99, bound) = (during.quantile(0.99), baseline * 2);
-        stage.tell("p99 of all", format!("{} after {}", ms(p99), ms(baseline)));
+        let p99 = during.quantile(0.99);
+        let bound = (baseline * 2).max(baseline + Duration::from_millis(20));
+        stage.tell(
+            "p99 of all",
+            format!("{} after {} (at most {})", ms(p99), ms(baseline), ms(bound)),
+        );
         let waited = after.0.since(healed).as_secs_f64();
         stage.tell("its share again", format!("{back:.1} % from {waited:.1} s after healing on"));
         stage.tell("others ejected", others);
@@ -66,7 +70,7 @@ fn all_ten_slow_lose_at_most_the_set_share_and_no_goodput() {
             let gateway = gateway(stage, &ends, off).await;
             let client = gateway.client(Protocol::Http1);
             // Twenty times as much in flight: no more than a small machine can hold.
-            let options = LoadOptions { rate: RATE / 2, ..options() };
+            let options = LoadOptions::new(RATE / 2, Duration::from_secs(2));
             let load = stage.load(&client, options, "/orders");
             stage.pass(stage.seconds(1.0, 5.0)).await;
             for (end, factor) in ends.iter().zip(15..) {
@@ -170,7 +174,8 @@ fn is_check(arrival: &Arrival) -> bool {
 }
 
 fn options() -> LoadOptions {
-    LoadOptions::new(RATE, Duration::from_secs(2))
+    // No caller leaves because the machine is busy.
+    LoadOptions::new(RATE, Duration::from_secs(10))
 }
 
 async fn ten(stage: &Stage) -> Vec<Upstream> {
