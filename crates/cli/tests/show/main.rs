@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test binary; panics are verdicts")]
 
 mod harness;
+mod peers;
 mod raw;
 mod show_01_storm;
 mod show_02_outcomes;
@@ -19,3 +20,4 @@ mod show_09_drain;
 mod show_10_malformed;
 mod show_10_silence;
 mod show_12_outliers;
+mod show_13_grpc;
