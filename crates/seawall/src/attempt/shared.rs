@@ -74,9 +74,9 @@ impl CallShared {
         self.partial.store(partial, Relaxed);
     }
 
-    /// An attempt that was [sent](crate::AttemptContext::mark_sent) reads the request body, and not all
-    /// of it is there. From here to its end, whatever its size, only a deadline the caller stated
-    /// ends the attempt: whoever reads the body has to bound the wait for each part of it.
+    /// An attempt that was [sent](crate::AttemptContext::mark_sent) reads the request body, and not
+    /// all of it is there. From here to its end, whatever its size, only a deadline the caller
+    /// stated ends the attempt: whoever reads the body has to bound the wait for each part of it.
     pub fn upload_flows(&self) {
         self.upload.store(FLOWING, Relaxed);
     }
