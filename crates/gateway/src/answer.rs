@@ -219,6 +219,18 @@ fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'static str
             "as many calls as allowed are in flight",
             "internal",
         ),
+        (_, Cause::RateLimited) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "rate-limited",
+            "as much as the upstream takes in this time was sent",
+            "internal",
+        ),
+        (_, Cause::QuotaExceeded) => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "quota-exceeded",
+            "the caller has used up its share of what may be sent",
+            "downstream",
+        ),
         (_, Cause::CheckoutTimeout) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "checkout-timeout",
@@ -273,6 +285,8 @@ pub(crate) const fn refusal_of(done: &Done) -> Option<metrics::Refusal> {
     match done.outcome.cause() {
         Cause::BreakerOpen => Some(metrics::Refusal::BreakerOpen),
         Cause::BulkheadFull => Some(metrics::Refusal::BulkheadFull),
+        Cause::RateLimited => Some(metrics::Refusal::RateLimited),
+        Cause::QuotaExceeded => Some(metrics::Refusal::QuotaExceeded),
         Cause::StreamsFull => Some(metrics::Refusal::StreamsFull),
         Cause::CheckoutTimeout => Some(metrics::Refusal::CheckoutTimeout),
         Cause::DeadlinePassed => Some(metrics::Refusal::DeadlinePassed),

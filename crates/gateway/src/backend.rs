@@ -191,6 +191,9 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
         let bulkhead = dependency.bulkhead();
         into.retries_off = dependency.retries_off_until(now).is_some();
         into.budget_millitokens = dependency.budget_millitokens();
+        into.rate_available = dependency.rate_available(now, params);
+        let keyed = upstream.config.rate.per_key.as_ref();
+        into.rate_keys_evicted = keyed.map(|_| dependency.rate_keys_evicted());
         into.budget_exhausted = dependency.counters().budget_exhausted;
         into.bulkhead = BulkheadView {
             in_flight: u64::from(bulkhead.in_flight()),

@@ -14,6 +14,7 @@
 mod address;
 mod advice;
 mod balance;
+mod budget;
 mod decode;
 mod edge;
 mod edits;
@@ -26,6 +27,7 @@ mod model;
 mod node;
 mod path;
 mod precedence;
+mod rate;
 mod raw;
 mod report;
 mod route;
@@ -52,6 +54,7 @@ pub use model::{
     HostHeader, Limits, Listener, OnAbandon, PeerRange, Protocol, Route, Upstream,
     UpstreamTimeouts, WorstCase,
 };
+pub use rate::{PerKey, RateKeyOf, Rates};
 pub use report::{ConfigErrors, Warning};
 pub use tls::{Alpn, CertificateFiles, ClientAuth, ListenerTls, RootsOf, TlsVersion, UpstreamTls};
 

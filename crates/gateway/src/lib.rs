@@ -39,6 +39,7 @@ mod outbound;
 mod pipeline;
 mod progress;
 mod queues;
+mod quota;
 mod refusal;
 mod route;
 mod server;
@@ -55,8 +56,8 @@ pub use config::{
     AccessLog, Alpn, CertificateFiles, ClientAuth, Conditions, ConfigErrors, Drain,
     EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming, HeaderCondition,
     HeaderEdits, HeaderNames, HeaderTest, HostHeader, Limits, Listener, ListenerTls, OnAbandon,
-    PathMatch, PeerRange, Protocol, RootsOf, Route, Sharing, TlsVersion, Upstream,
-    UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
+    PathMatch, PeerRange, PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Sharing, TlsVersion,
+    Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

@@ -10,6 +10,7 @@
 //!
 //! Series are bounded by the configuration: no label takes a value from the network.
 
+mod causes;
 mod codes;
 mod collect;
 mod family;

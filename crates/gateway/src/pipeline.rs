@@ -17,7 +17,7 @@ use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use seawall::CallShared;
-use seawall_policy::{Call, Safety, Timestamp, parse_remaining};
+use seawall_policy::{Call, RateKey, Safety, Timestamp, parse_remaining};
 
 use crate::answer::{self, ProblemAnswer};
 use crate::authority::Authority;
@@ -31,6 +31,7 @@ use crate::grpc;
 use crate::headers::{Inbound, Stated, check_framing, upgrade_of};
 use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::outbound::{Abandon, Kind, Outbound};
+use crate::quota::rate_key;
 use crate::refusal::Refusal;
 use crate::route::{Found, rewritten};
 use crate::server::ConnInfo;
@@ -68,6 +69,7 @@ pub(crate) async fn handle_request(
         owner: route.owns_retries,
         deadline: plan.deadline,
         total: route.total,
+        rate_key: plan.rate_key,
     };
     let outbound = Arc::new(Outbound {
         method: parts.method,
@@ -120,6 +122,8 @@ struct Plan {
     deadline: Option<Timestamp>,
     upgrades: bool,
     grpc: Option<grpc::Outgoing>,
+    /// Whose rate it takes from.
+    rate_key: Option<RateKey>,
 }
 
 /// How a request is answered that goes no further.
@@ -186,6 +190,8 @@ fn plan(
     let safety = Safety::of_method(parts.method.as_str(), keyed);
     let grpc = exchange.grpc.as_ref();
     let grpc = grpc.map(|call| grpc::Outgoing::new(route.grpc, call.deadline));
+    let peer = exchange.connection.peer().ip();
+    let rate_key = rate_key(&upstream.stack, &upstream.config, &parts.headers, peer);
     Ok(Plan {
         route: index,
         target: target(&parts.uri, authority, route, upstream, &mut parts.headers),
@@ -193,6 +199,7 @@ fn plan(
         deadline,
         upgrades: upgrade.is_some(),
         grpc,
+        rate_key,
     })
 }
 

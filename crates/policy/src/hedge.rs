@@ -40,7 +40,7 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::budget::{BudgetOptions, BudgetParams};
+use crate::budget::{BudgetOptions, BudgetParams, SuccessBudget};
 use crate::error::ConfigError;
 use crate::estimate::ServiceTimes;
 use crate::ratio::Ratio;
@@ -115,12 +115,12 @@ impl HedgeParams {
                 return Err(ConfigError::new(field, share, "above 0% and at most 100%"));
             }
         }
-        let allowance = BudgetParams::new(BudgetOptions {
+        let allowance = BudgetParams::new(BudgetOptions::Seawall(SuccessBudget {
             ratio: options.max_extra,
             initial: 0,
             cap_floor: SAVED_UP,
             reserve_per_second: 0,
-        })?;
+        }))?;
         Ok(Self { options, allowance })
     }
 

@@ -45,6 +45,7 @@ mod grpc;
 mod hedge;
 mod outcome;
 mod outlier;
+mod rate;
 mod ratio;
 mod retry;
 mod retry_after;
@@ -59,7 +60,7 @@ pub use breaker::{
     Breaker, BreakerMode, BreakerOpen, BreakerOptions, BreakerParams, BreakerPermit, BreakerState,
     Transition, Trigger, WindowCounts,
 };
-pub use budget::{Budget, BudgetOptions, BudgetParams};
+pub use budget::{Budget, BudgetOptions, BudgetParams, FinagleBudget, GrpcThrottle, SuccessBudget};
 pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, Ticket};
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use error::ConfigError;
@@ -70,6 +71,10 @@ pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal}
 pub use outlier::{
     Conduct, EjectionReason, Judged, OutlierOptions, OutlierParams, OutlierPermit, Outliers,
     Verdict,
+};
+pub use rate::{
+    KeyedRate, KeyedRateOptions, KeyedRateParams, Rate, RateExceeded, RateKey, RateOptions,
+    RateParams,
 };
 pub use ratio::Ratio;
 pub use retry::{Decision, Facts, RetryOptions, RetryParams, StopReason, decide};

@@ -112,6 +112,10 @@ pub enum Cause {
     Unmatched,
     /// The breaker is open.
     BreakerOpen,
+    /// More would be sent to the dependency than its rate allows.
+    RateLimited,
+    /// The call's key has used up its own rate.
+    QuotaExceeded,
     /// The bulkhead is full.
     BulkheadFull,
     /// No connection was to be had in time.
@@ -150,6 +154,8 @@ impl Cause {
             Self::UploadFailed => "upload_failed",
             Self::Unmatched => "unmatched",
             Self::BreakerOpen => "breaker_open",
+            Self::RateLimited => "rate_limited",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::BulkheadFull => "bulkhead_full",
             Self::CheckoutTimeout => "checkout_timeout",
             Self::DeadlinePassed => "deadline_passed",
@@ -183,6 +189,8 @@ impl Cause {
             | Self::Unmatched => Class::Unknown,
             Self::CallerLeft | Self::UploadFailed => Class::Cancelled,
             Self::BreakerOpen
+            | Self::RateLimited
+            | Self::QuotaExceeded
             | Self::BulkheadFull
             | Self::CheckoutTimeout
             | Self::DeadlinePassed
@@ -418,6 +426,8 @@ mod tests {
     fn own_refusals_and_departures_say_nothing_about_the_dependency() {
         for cause in [
             Cause::BreakerOpen,
+            Cause::RateLimited,
+            Cause::QuotaExceeded,
             Cause::BulkheadFull,
             Cause::CheckoutTimeout,
             Cause::DeadlinePassed,

@@ -122,6 +122,10 @@ pub enum StopReason {
     BodyTooLarge,
     /// The breaker is open.
     BreakerOpen,
+    /// More would have been sent than the rate allows.
+    RateLimited,
+    /// The call's key has used up its own rate.
+    QuotaExceeded,
     /// The bulkhead is full.
     BulkheadFull,
     /// No connection was to be had in time.
@@ -132,7 +136,7 @@ pub enum StopReason {
 
 impl StopReason {
     /// Every reason, for tables of metrics.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Answered,
         Self::Exhausted,
         Self::Budget,
@@ -143,6 +147,8 @@ impl StopReason {
         Self::RetriesOff,
         Self::BodyTooLarge,
         Self::BreakerOpen,
+        Self::RateLimited,
+        Self::QuotaExceeded,
         Self::BulkheadFull,
         Self::CheckoutTimeout,
         Self::CallerLeft,
@@ -168,6 +174,8 @@ impl StopReason {
             Self::RetriesOff => "retries_off",
             Self::BodyTooLarge => "body_too_large",
             Self::BreakerOpen => "breaker_open",
+            Self::RateLimited => "rate_limited",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::BulkheadFull => "bulkhead_full",
             Self::CheckoutTimeout => "checkout_timeout",
             Self::CallerLeft => "caller_left",
@@ -191,6 +199,8 @@ impl StopReason {
             Self::Answered
             | Self::NotOwner
             | Self::BodyTooLarge
+            | Self::RateLimited
+            | Self::QuotaExceeded
             | Self::BulkheadFull
             | Self::CheckoutTimeout
             | Self::CallerLeft => false,
@@ -266,6 +276,8 @@ fn final_by_class(outcome: &Outcome) -> Option<StopReason> {
         (Class::Cancelled, _) => Some(StopReason::CallerLeft),
         (_, Cause::DeadlineCut | Cause::DeadlinePassed) => Some(StopReason::Deadline),
         (Class::RefusedHere, Cause::BreakerOpen) => Some(StopReason::BreakerOpen),
+        (Class::RefusedHere, Cause::RateLimited) => Some(StopReason::RateLimited),
+        (Class::RefusedHere, Cause::QuotaExceeded) => Some(StopReason::QuotaExceeded),
         (Class::RefusedHere, Cause::CheckoutTimeout) => Some(StopReason::CheckoutTimeout),
         (Class::RefusedHere, _) => Some(StopReason::BulkheadFull),
         _ => None,
@@ -442,6 +454,8 @@ mod tests {
     fn refusals_of_our_own_end_the_call_under_their_name() {
         for (cause, reason) in [
             (Cause::BreakerOpen, StopReason::BreakerOpen),
+            (Cause::RateLimited, StopReason::RateLimited),
+            (Cause::QuotaExceeded, StopReason::QuotaExceeded),
             (Cause::BulkheadFull, StopReason::BulkheadFull),
             (Cause::StreamsFull, StopReason::BulkheadFull),
             (Cause::CheckoutTimeout, StopReason::CheckoutTimeout),
@@ -547,6 +561,8 @@ mod tests {
                 | StopReason::BodyTooLarge
                 | StopReason::NotRetryable
                 | StopReason::NotOwner
+                | StopReason::RateLimited
+                | StopReason::QuotaExceeded
                 | StopReason::BulkheadFull
                 | StopReason::CheckoutTimeout
                 | StopReason::CallerLeft => false,

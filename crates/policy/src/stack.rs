@@ -1,7 +1,7 @@
 //! All policies of one dependency, in the one right order.
 //!
-//! Outside in: total deadline → retry (budget, backoff) → hedge → breaker → attempt timeout →
-//! bulkhead → checkout → call. The order is [`Operation`]'s and cannot be written wrongly: a
+//! Outside in: total deadline → retry (budget, backoff) → hedge → breaker → rate → attempt timeout
+//! → bulkhead → checkout → call. The order is [`Operation`]'s and cannot be written wrongly: a
 //! [`StackConfig`] only says which mechanisms exist and how they are set.
 //!
 //! - [`StackParams`]: a checked configuration. Lives apart from state, so that a reload swaps it
@@ -37,6 +37,7 @@ use crate::bulkhead::{BulkheadOptions, BulkheadParams};
 use crate::error::ConfigError;
 use crate::hedge::{HedgeDelay, HedgeOptions, HedgeParams};
 use crate::outlier::{OutlierOptions, OutlierParams};
+use crate::rate::{KeyedRateOptions, KeyedRateParams, RateOptions, RateParams};
 use crate::retry::{RetryOptions, RetryParams};
 
 pub use dependency::{
@@ -60,6 +61,10 @@ pub struct StackConfig {
     /// The breaker of each endpoint and lane. Its `slow`, left out, is half of `attempt_timeout`
     /// where there is one; equal to it, a call is slow only when it has also timed out.
     pub breaker: Option<BreakerOptions>,
+    /// What may be sent in a time, retries too.
+    pub rate: Option<RateOptions>,
+    /// The same for the calls of each key ([`Call::rate_key`]).
+    pub rate_per_key: Option<KeyedRateOptions>,
     /// Time for one attempt: bulkhead wait, checkout, connect and exchange.
     pub attempt_timeout: Option<Duration>,
     /// Calls in flight.
@@ -139,6 +144,8 @@ pub struct StackParams {
     pub(crate) breaker: BreakerParams,
     /// The breaker's slow threshold, kept beside it because the edge sets a timer by it.
     pub(crate) slow: Option<Duration>,
+    pub(crate) rate: Option<RateParams>,
+    pub(crate) rate_per_key: Option<KeyedRateParams>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) bulkhead: Option<BulkheadParams>,
     /// What takes back the slots of a bulkhead that was switched off, and lets its waiters go.
@@ -176,6 +183,8 @@ impl StackParams {
             breaker: checked("breaker", breaker, BreakerParams::new)?
                 .unwrap_or_else(|| BreakerParams::default().with_mode(BreakerMode::Disabled)),
             slow,
+            rate: checked("rate", config.rate, RateParams::new)?,
+            rate_per_key: checked("rate_per_key", config.rate_per_key, KeyedRateParams::new)?,
             attempt_timeout: config.attempt_timeout,
             bulkhead: checked("bulkhead", config.bulkhead, BulkheadParams::new)?,
             no_bulkhead: BulkheadParams::new(BulkheadOptions::with_limit(NO_LIMIT))?,

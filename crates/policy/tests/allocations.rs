@@ -9,8 +9,14 @@ use seawall_policy::{
     Safety, SplitMix64, StackConfig, StackParams, Step, Timestamp,
 };
 
-const CALL: Call =
-    Call { lane: 0, safety: Safety::Idempotent, owner: true, deadline: None, total: None };
+const CALL: Call = Call {
+    lane: 0,
+    safety: Safety::Idempotent,
+    owner: true,
+    deadline: None,
+    total: None,
+    rate_key: None,
+};
 
 /// Drives one call to its end; the third of ten fails, is retried and answered.
 fn call(number: u64, dependency: &mut Dependency, params: &StackParams, rng: &mut SplitMix64) {

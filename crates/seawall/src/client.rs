@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use seawall_policy::{Call, Outcome, Safety, Timestamp};
+use seawall_policy::{Call, Outcome, RateKey, Safety, Timestamp};
 
 use crate::attempt::{AttemptContext, CallShared};
 use crate::call::Answer;
@@ -24,6 +24,9 @@ pub struct CallOptions {
     pub deadline: Option<Timestamp>,
     /// The lane (route) it runs in. Default 0.
     pub lane: usize,
+    /// Whose call it is, where [`StackConfig::rate_per_key`](crate::StackConfig::rate_per_key)
+    /// limits each ([`Stack::rate_key`]). Default: nobody's, so that only the rate of all holds.
+    pub rate_key: Option<RateKey>,
 }
 
 impl CallOptions {
@@ -36,7 +39,7 @@ impl CallOptions {
     /// A call that must not be executed twice.
     #[must_use]
     pub const fn unsafe_to_repeat() -> Self {
-        Self { safety: Safety::Unsafe, owner: true, deadline: None, lane: 0 }
+        Self { safety: Safety::Unsafe, owner: true, deadline: None, lane: 0, rate_key: None }
     }
 }
 
@@ -48,8 +51,8 @@ impl Default for CallOptions {
 
 impl From<CallOptions> for Call {
     fn from(options: CallOptions) -> Self {
-        let CallOptions { safety, owner, deadline, lane } = options;
-        Self { lane, safety, owner, deadline, total: None }
+        let CallOptions { safety, owner, deadline, lane, rate_key } = options;
+        Self { lane, safety, owner, deadline, total: None, rate_key }
     }
 }
 

@@ -29,9 +29,9 @@
 //! # The order
 //!
 //! Outside in, and not to be written otherwise: total deadline → retry (budget, backoff) →
-//! breaker → attempt timeout → bulkhead → checkout → connect → call. [`StackConfig`] only says
-//! which of them exist. The attempt timeout covers all that is inside it; a slot is freed by the
-//! real end of a call, not by its timeout. [`AttemptContext::checkout`] and
+//! breaker → rate → attempt timeout → bulkhead → checkout → connect → call. [`StackConfig`]
+//! only says which of them exist. The attempt timeout covers all that is inside it; a slot is freed
+//! by the real end of a call, not by its timeout. [`AttemptContext::checkout`] and
 //! [`AttemptContext::connect`] put a pool's wait and a connection's making where they belong.
 //!
 //! # Presets
@@ -89,6 +89,7 @@
 //! | retries off | an operator, or a breaker in that mode; see [`KillSwitch`] |
 //! | body too large | the request was not kept to be sent again |
 //! | breaker open, bulkhead full, checkout timeout | refused here, nothing was sent |
+//! | rate limited, quota exceeded | refused here: the rate of all, or that of the call's key |
 //! | caller left | the outcome was classified as the caller's departure |
 //!
 //! # Two at once
@@ -156,9 +157,10 @@ pub use report::{Error, Report};
 pub use seal::{Changed, Seal, SealBody, SealFuture, SealLayer, SealService};
 pub use seawall_policy::{
     AnswerSignals, BackoffOptions, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
-    Cause, Class, ConfigError, GrpcCode, GrpcCodes, HedgeDelay, HedgeOptions, Jitter, Outcome,
-    Problem, Purpose, Ratio, RetryAfter, RetryOptions, Safety, StackConfig, StackParams,
-    StopReason, Timestamp,
+    Cause, Class, ConfigError, FinagleBudget, GrpcCode, GrpcCodes, GrpcThrottle, HedgeDelay,
+    HedgeOptions, Jitter, KeyedRateOptions, Outcome, Problem, Purpose, RateKey, RateOptions, Ratio,
+    RetryAfter, RetryOptions, Safety, StackConfig, StackParams, StopReason, SuccessBudget,
+    Timestamp,
 };
 pub use stack::{SlotGuard, Stack};
 pub use switch::{AuditEvent, AuditLine, Change, KillSwitch, Scope, SwitchedOff};

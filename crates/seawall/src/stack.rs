@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use seawall_policy::{
-    Cause, ConfigError, Dependency, Outcome, Permit, StackConfig, StackParams, Ticket, Timestamp,
+    Cause, ConfigError, Dependency, Outcome, Permit, RateKey, StackConfig, StackParams, Ticket,
+    Timestamp,
 };
 
 use crate::checkouts::Checkouts;
@@ -33,6 +35,8 @@ struct Inner {
     params: ArcSwap<StackParams>,
     state: Mutex<State>,
     checkouts: Checkouts,
+    /// Seeded by the system, so that nobody outside can tell which keys share a place.
+    key_hasher: RandomState,
 }
 
 /// A stack that this does not keep alive.
@@ -70,6 +74,7 @@ impl Stack {
             params: ArcSwap::from_pointee(params),
             state: Mutex::new(state),
             checkouts: Checkouts::default(),
+            key_hasher: RandomState::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -90,6 +95,14 @@ impl Stack {
     #[must_use]
     pub fn checkouts(&self) -> &Checkouts {
         &self.inner.checkouts
+    }
+
+    /// The key of whoever calls, for [`CallOptions::rate_key`](crate::CallOptions::rate_key): a
+    /// hash with a secret of this stack, which is all that is kept of it. Give what comes from the
+    /// network a bounded length.
+    #[must_use]
+    pub fn rate_key(&self, key: &impl Hash) -> RateKey {
+        RateKey::from_hash(self.inner.key_hasher.hash_one(key))
     }
 
     /// The parameters in force.

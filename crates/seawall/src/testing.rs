@@ -36,7 +36,7 @@ pub(crate) fn stack(config: &StackConfig) -> Stack {
 }
 
 pub(crate) const fn call(safety: Safety) -> Call {
-    Call { lane: 0, safety, owner: true, deadline: None, total: None }
+    Call { lane: 0, safety, owner: true, deadline: None, total: None, rate_key: None }
 }
 
 /// What a dependency holds; a call in flight counts twice, in its bulkhead and at its endpoint.

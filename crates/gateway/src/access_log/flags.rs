@@ -11,6 +11,7 @@ pub(super) const fn refusal_flag(refusal: Refusal) -> Option<&'static str> {
         Refusal::BadRequest | Refusal::HeadTooLarge => Some("DPE"),
         Refusal::BreakerOpen => Some("UH"),
         Refusal::BulkheadFull | Refusal::StreamsFull | Refusal::CheckoutTimeout => Some("UO"),
+        Refusal::RateLimited | Refusal::QuotaExceeded => Some("RL"),
         Refusal::DeadlinePassed => Some("DL"),
         Refusal::Draining => Some("DR"),
         Refusal::BodyTooLarge => Some("BL"),
@@ -33,6 +34,7 @@ pub(super) const fn cause_flag(cause: Cause) -> Option<&'static str> {
         Cause::CallerLeft | Cause::UploadFailed => Some("DC"),
         Cause::BreakerOpen => Some("UH"),
         Cause::BulkheadFull | Cause::StreamsFull | Cause::CheckoutTimeout => Some("UO"),
+        Cause::RateLimited | Cause::QuotaExceeded => Some("RL"),
         Cause::DeadlinePassed => Some("DL"),
         Cause::Status(_)
         | Cause::Grpc(_)

@@ -186,6 +186,8 @@ fn flags_tell_what_went_wrong_and_nothing_on_success() {
         (Cause::Reset, "UR"),
         (Cause::Malformed, "UPE"),
         (Cause::BulkheadFull, "UO"),
+        (Cause::RateLimited, "RL"),
+        (Cause::QuotaExceeded, "RL"),
         (Cause::BreakerOpen, "UH"),
         (Cause::DeadlinePassed, "DL"),
     ] {
@@ -294,6 +296,7 @@ fn the_page_lists_exactly_the_completions_and_flags() {
         Cause::Malformed,
         Cause::UploadFailed,
         Cause::BreakerOpen,
+        Cause::RateLimited,
         Cause::StreamsFull,
         Cause::DeadlinePassed,
     ];

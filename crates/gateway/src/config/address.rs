@@ -87,6 +87,13 @@ pub(super) fn parse_endpoint(text: &str) -> Result<EndpointAddress, String> {
     if !is_host(host) {
         return Err(allowed());
     }
+    if is_number_in_disguise(host) {
+        return Err(
+            "an address as four numbers, like 127.0.0.1, or a name that does not end in a \
+                    number"
+                .to_owned(),
+        );
+    }
     Ok(EndpointAddress::Tcp { host: host.to_ascii_lowercase(), port, tls })
 }
 
@@ -134,6 +141,20 @@ pub(super) fn is_name(name: &str) -> bool {
     };
     let name = name.strip_suffix('.').unwrap_or(name);
     name.len() <= 253 && name.split('.').all(label)
+}
+
+/// Whether a resolver would take the name for an address: `127.1`, `2130706433`, `0x7f000001`. No
+/// comparison of ours would see through it, and no name of DNS ends in a number.
+fn is_number_in_disguise(host: &str) -> bool {
+    if host.parse::<IpAddr>().is_ok() {
+        return false;
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let is_hex = |digits: &str| digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let hexadecimal =
+        last.strip_prefix("0x").or_else(|| last.strip_prefix("0X")).is_some_and(is_hex);
+    hexadecimal || last.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Whether two sockets would meet on one port; port 0 meets none.
@@ -224,6 +245,26 @@ mod tests {
         ] {
             let allowed = parse_endpoint(text).unwrap_err();
             assert!(allowed.contains(part), "{text}: {allowed}");
+        }
+    }
+
+    #[test]
+    fn an_address_in_disguise_is_no_endpoint_and_a_name_with_digits_is() {
+        for host in [
+            "127.1",
+            "0x7f000001",
+            "0X7F.1",
+            "2130706433",
+            "0177.0.0.1",
+            "127.0.0.1.",
+            "a.0x",
+            "a.9",
+        ] {
+            let allowed = parse_endpoint(&format!("http://{host}:9901")).unwrap_err();
+            assert!(allowed.contains("four numbers"), "{host}: {allowed}");
+        }
+        for host in ["127.0.0.1", "orders-1", "1.orders", "9a", "0x7g", "[::1]"] {
+            assert!(parse_endpoint(&format!("http://{host}:9901")).is_ok(), "{host}");
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::grpc::Grpc;
+use super::rate::Rates;
 use super::tls::{ListenerTls, UpstreamTls};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -137,6 +138,8 @@ pub struct Upstream {
     pub budget: Option<BudgetOptions>,
     /// The breaker per endpoint and route. `None` only by `breaker: off`.
     pub breaker: Option<BreakerOptions>,
+    /// What may be sent to it in a time. Default: no limit.
+    pub rate: Rates,
     /// Calls in flight.
     pub bulkhead: BulkheadOptions,
     /// How its endpoints share its calls.
@@ -162,6 +165,8 @@ impl Upstream {
             budget: self.budget,
             hedge: None,
             breaker: self.breaker.map(judged),
+            rate: self.rate.all,
+            rate_per_key: self.rate.per_key.as_ref().map(|per_key| per_key.options),
             attempt_timeout: Some(self.timeouts.attempt),
             bulkhead: Some(self.bulkhead),
             checkout: Some(self.timeouts.checkout),

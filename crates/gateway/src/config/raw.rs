@@ -127,6 +127,7 @@ pub(super) struct RawUpstream {
     pub(super) retry: Option<Switch<RawRetry>>,
     pub(super) retry_budget: Option<Switch<RawBudget>>,
     pub(super) breaker: Option<Switch<RawBreaker>>,
+    pub(super) rate: Option<RawRate>,
     pub(super) bulkhead: RawBulkhead,
     pub(super) balance: Option<String>,
     pub(super) outlier: Option<Switch<RawOutlier>>,
@@ -181,10 +182,31 @@ pub(super) struct RawBackoff {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawBudget {
+    pub(super) kind: Option<String>,
     pub(super) ratio: Option<String>,
     pub(super) initial: Option<String>,
     pub(super) cap: Option<String>,
     pub(super) reserve: Option<String>,
+    pub(super) ttl: Option<String>,
+    pub(super) max_tokens: Option<String>,
+    pub(super) token_ratio: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawRate {
+    pub(super) limit: Option<String>,
+    pub(super) burst: Option<String>,
+    pub(super) per_key: Option<RawPerKey>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawPerKey {
+    pub(super) key: Option<String>,
+    pub(super) limit: Option<String>,
+    pub(super) burst: Option<String>,
+    pub(super) keys: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 
-use seawall_policy::{Jitter, OutlierOptions, Ratio, SlowStartOptions};
+use seawall_policy::{Jitter, OutlierOptions, Ratio, SlowStartOptions, SuccessBudget};
 
 use super::*;
 
@@ -376,6 +376,7 @@ fn every_mistake_is_told_with_its_field_its_value_and_its_place() {
     insta::assert_snapshot!(told);
 }
 
+mod limits;
 mod pages;
 
 #[test]
@@ -455,7 +456,8 @@ fn defaults_give_way_to_what_is_written() {
     assert_eq!(retry.backoff.cap, Duration::from_secs(6));
     let breaker = accepted_upstream("breaker: {open: {base: 20s}}").breaker.unwrap();
     assert_eq!(breaker.open_cap, Duration::from_secs(20));
-    assert_eq!(accepted_upstream("retry_budget: {cap: 1}").budget.unwrap().initial, 1);
+    let small = SuccessBudget { initial: 1, cap_floor: 1, ..SuccessBudget::default() };
+    assert_eq!(accepted_upstream("retry_budget: {cap: 1}").budget, Some(small.into()));
     let upstream = accepted_upstream("bulkhead: {limit: 100}");
     assert_eq!((upstream.max_connections, upstream.bulkhead.queue), (110, 100));
 }

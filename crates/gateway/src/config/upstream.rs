@@ -3,22 +3,23 @@
 use std::time::Duration;
 
 use seawall_policy::{
-    BackoffOptions, BreakerMode, BreakerOptions, BreakerParams, BudgetOptions, BudgetParams,
-    BulkheadOptions, BulkheadParams, Jitter, Ratio, RetryOptions, RetryParams,
+    BackoffOptions, BreakerMode, BreakerOptions, BreakerParams, BulkheadOptions, BulkheadParams,
+    Jitter, Ratio, RetryOptions, RetryParams,
 };
 
 use super::address::parse_endpoint;
 use super::advice::{advise, peak};
+use super::budget::budget;
 use super::host_header::host_header;
 use super::model::{EndpointAddress, OnAbandon, Protocol, Upstream, UpstreamTimeouts};
+use super::rate::rates;
 use super::raw::{
-    Named, RawBackoff, RawBreaker, RawBudget, RawBulkhead, RawRetry, RawTimeouts, RawUpstream,
-    Switch,
+    Named, RawBackoff, RawBreaker, RawBulkhead, RawRetry, RawTimeouts, RawUpstream, Switch,
 };
 use super::report::Finding;
 use super::scope::{Checker, Scope};
 use super::{DAY, HOUR, MILLISECOND, tls};
-use crate::units::{format_duration, parse_rate};
+use crate::units::format_duration;
 
 /// The upstreams in the order of the file.
 pub(super) fn upstreams(checker: &mut Checker, raw: &Named<RawUpstream>) -> Vec<Upstream> {
@@ -61,6 +62,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
     let breaker = switch(scope.inner("breaker"), &raw.breaker, |scope, raw| {
         breaker(scope, raw, &timeouts, asked)
     });
+    let rate = raw.rate.as_ref().map(|raw| rates(scope.inner("rate"), raw));
     let bulkhead = bulkhead(scope.inner("bulkhead"), &raw.bulkhead, timeouts.attempt);
     let connections = scope.count("max_connections", &raw.max_connections, 1..=MOST_CALLS);
     let connections = connections.unwrap_or(bulkhead.limit + bulkhead.limit / 10);
@@ -77,6 +79,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         retry,
         budget,
         breaker,
+        rate: rate.unwrap_or_default(),
         bulkhead,
         sharing: super::Sharing::read(&mut scope, raw),
         on_abandon: scope.choice("on_abandon", &raw.on_abandon, &ends),
@@ -178,34 +181,6 @@ fn backoff(mut scope: Scope<'_>, raw: &RawBackoff) -> BackoffOptions {
     BackoffOptions { base, cap, jitter: jitter.unwrap_or(default.jitter) }
 }
 
-fn budget(mut scope: Scope<'_>, raw: &RawBudget) -> BudgetOptions {
-    let default = BudgetOptions::default();
-    let cap_floor = scope.count("cap", &raw.cap, 1..=MOST_CALLS).unwrap_or(default.cap_floor);
-    let reserve = scope.read("reserve", &raw.reserve, |text| {
-        let allowed = || "a rate per second, like 10/s, or 0/s".to_owned();
-        match (text, parse_rate(text)) {
-            ("0/s", _) => Ok(0),
-            (_, Ok(rate)) if rate.period == Duration::from_secs(1) => Ok(rate.count.get()),
-            _ => Err(allowed()),
-        }
-    });
-    let read = BudgetOptions {
-        ratio: scope.ratio("ratio", &raw.ratio, Ratio::ZERO).unwrap_or(default.ratio),
-        initial: scope
-            .count("initial", &raw.initial, 0..=MOST_CALLS)
-            .unwrap_or(default.initial.min(cap_floor)),
-        cap_floor,
-        reserve_per_second: reserve.unwrap_or(default.reserve_per_second),
-    };
-    let keys = [("cap_floor", "cap"), ("reserve_per_second", "reserve")];
-    for (key, value) in [("initial", read.initial), ("reserve", read.reserve_per_second)] {
-        if value > cap_floor && scope.is_sound("cap") {
-            scope.refuse(key, &value.to_string(), format!("at most cap ({cap_floor})"));
-        }
-    }
-    checked(&mut scope, read, BudgetParams::new(read).err(), &keys)
-}
-
 fn breaker(
     mut scope: Scope<'_>,
     raw: &RawBreaker,
@@ -289,7 +264,7 @@ fn bulkhead(mut scope: Scope<'_>, raw: &RawBulkhead, attempt: Duration) -> Bulkh
 }
 
 /// The options, with what their policy still refuses.
-fn checked<T>(
+pub(super) fn checked<T>(
     scope: &mut Scope<'_>,
     options: T,
     refused: Option<seawall_policy::ConfigError>,
@@ -313,7 +288,7 @@ const MAX_UPSTREAMS: usize = 256;
 /// Of all upstreams together. Source: seawall-design.
 const MAX_ENDPOINTS: usize = 1_024;
 /// More than a process can have in flight. Source: seawall-design.
-const MOST_CALLS: u32 = 1_000_000;
+pub(super) const MOST_CALLS: u32 = 1_000_000;
 /// Source: seawall-design.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Source: seawall-design.

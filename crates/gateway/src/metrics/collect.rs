@@ -223,6 +223,8 @@ impl<'a> Scrape<'a> {
                 }
                 Family::BudgetBalance => Number::Real(real(upstream.budget_millitokens?) / 1e3),
                 Family::BudgetExhausted => Number::Whole(upstream.budget_exhausted),
+                Family::RateAvailable => Number::Whole(upstream.rate_available?.into()),
+                Family::RateKeysEvicted => Number::Whole(upstream.rate_keys_evicted?),
                 Family::RetriesOff => upstream.retries_off.into(),
                 Family::PoolWaiting => Number::Whole(upstream.pool.waiting),
                 Family::PoolConnects => Number::Whole(upstream.pool.connects),

@@ -14,6 +14,8 @@ pub(super) enum Family {
     BudgetBalance,
     BudgetExhausted,
     RetriesOff,
+    RateAvailable,
+    RateKeysEvicted,
     StopReasons,
     DeadlineBeforeSend,
     CallerAttempts,

@@ -1,6 +1,9 @@
 //! The labels of the metrics and the values they can take.
 
-use seawall_policy::{BreakerState, Cause, Class, StopReason};
+use seawall_policy::{BreakerState, Class, StopReason};
+
+use super::causes::CAUSES;
+pub(super) use super::causes::cause;
 
 use super::{Shape, codes::GRPC_CODES};
 use crate::server::CloseReason;
@@ -161,39 +164,6 @@ pub(super) const fn class(class: Class) -> usize {
     }
 }
 
-/// The place of a cause among [`CAUSES`].
-pub(super) const fn cause(cause: Cause) -> usize {
-    match cause {
-        Cause::Status(_) => 0,
-        Cause::Answered => 1,
-        Cause::BusinessError => 2,
-        Cause::Dns => 3,
-        Cause::ConnectRefused => 4,
-        Cause::ConnectFailed => 5,
-        Cause::ConnectTimeout => 6,
-        Cause::Tls => 7,
-        Cause::HandedBack => 8,
-        Cause::RefusedStream => 9,
-        Cause::GoAway => 10,
-        Cause::AttemptTimeout => 11,
-        Cause::DeadlineCut => 12,
-        Cause::Closed => 13,
-        Cause::Reset => 14,
-        Cause::Malformed => 15,
-        Cause::CallerLeft => 16,
-        Cause::UploadFailed => 17,
-        Cause::Unmatched => 18,
-        Cause::BreakerOpen => 19,
-        Cause::BulkheadFull => 20,
-        Cause::CheckoutTimeout => 21,
-        Cause::DeadlinePassed => 22,
-        Cause::StreamsFull => 23,
-        Cause::Unavailable => 24,
-        Cause::Conflict => 25,
-        Cause::Grpc(_) => 26,
-    }
-}
-
 /// A part of a request's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -228,6 +198,10 @@ pub(crate) enum Refusal {
     HeadTooLarge,
     /// The breaker of every endpoint is open.
     BreakerOpen,
+    /// More would have been sent to the upstream than its rate allows.
+    RateLimited,
+    /// The caller's key has used up its own rate.
+    QuotaExceeded,
     /// The bulkhead is full.
     BulkheadFull,
     /// The limit on long-lived streams is reached.
@@ -248,6 +222,8 @@ impl Refusal {
         "body_too_large",
         "head_too_large",
         "breaker_open",
+        "rate_limited",
+        "quota_exceeded",
         "bulkhead_full",
         "streams_full",
         "checkout_timeout",
@@ -357,36 +333,6 @@ const CALLER_ATTEMPTS: &[&str] = &["1", "2", "3", "4+"];
 /// In the order of [`class`].
 const CLASSES: &[&str] =
     &["success", "refused_here", "not_processed", "rejected", "overloaded", "unknown", "cancelled"];
-/// In the order of [`cause`].
-const CAUSES: &[&str] = &[
-    "status",
-    "answered",
-    "business_error",
-    "dns",
-    "connect_refused",
-    "connect_failed",
-    "connect_timeout",
-    "tls",
-    "handed_back",
-    "refused_stream",
-    "goaway",
-    "attempt_timeout",
-    "deadline_cut",
-    "closed",
-    "reset",
-    "malformed",
-    "caller_left",
-    "upload_failed",
-    "unmatched",
-    "breaker_open",
-    "bulkhead_full",
-    "checkout_timeout",
-    "deadline_passed",
-    "streams_full",
-    "unavailable",
-    "conflict",
-    "grpc",
-];
 /// In the order of [`breaker_state`].
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
 /// In the order of `EjectionReason::ALL`.
@@ -400,6 +346,8 @@ pub(super) const LOOKUPS: &[&str] = &["good", "failed"];
 
 #[cfg(test)]
 mod tests {
+    use seawall_policy::Cause;
+
     use super::*;
     use seawall_policy::GrpcCode;
 
@@ -444,6 +392,8 @@ mod tests {
             Cause::Unavailable,
             Cause::Conflict,
             Cause::Grpc(GrpcCode::Unavailable),
+            Cause::RateLimited,
+            Cause::QuotaExceeded,
         ] {
             assert_eq!(CAUSES[cause(known)], known.as_str());
         }

@@ -61,6 +61,10 @@ pub(crate) struct UpstreamSnapshot {
     pub budget_millitokens: Option<u64>,
     /// Retries not made because the budget was empty, since the start.
     pub budget_exhausted: u64,
+    /// Attempts that could be sent now; nothing where there is no rate.
+    pub rate_available: Option<u32>,
+    /// Keys forgotten while they owed something; nothing where keys have no rate.
+    pub rate_keys_evicted: Option<u64>,
     /// Errors that no rule matches since the start, by kind.
     pub(crate) unmatched: Vec<(String, u64)>,
     /// Its breakers; empty where they are off.

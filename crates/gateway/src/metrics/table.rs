@@ -85,6 +85,21 @@ pub(super) const TABLE: &[Row] = &[
         "1 while an operator has switched the retries of the upstream off",
     ),
     Row::new(
+        Family::RateAvailable,
+        "seawall_rate_available",
+        GAUGE,
+        UPSTREAM,
+        "Attempts that could be sent now before the rate refuses; absent where there is no rate",
+    ),
+    Row::new(
+        Family::RateKeysEvicted,
+        "seawall_rate_keys_evicted",
+        COUNTER,
+        UPSTREAM,
+        "Keys that were forgotten while they owed something, because more keys owed at once than \
+         there is room for; absent where keys have no rate",
+    ),
+    Row::new(
         Family::StopReasons,
         "seawall_stop_reasons",
         OWN_COUNTER,

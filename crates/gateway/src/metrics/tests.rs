@@ -72,6 +72,7 @@ impl Source for Given {
         bridge.handshakes = Some([19, 20, 21]);
         bridge.budget_millitokens = Some(9_500);
         bridge.budget_exhausted = 12;
+        (bridge.rate_available, bridge.rate_keys_evicted) = (Some(19), Some(20));
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
         bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
         bridge.standings = vec![Standing::Available, Standing::Ejected];
@@ -324,6 +325,8 @@ fn what_others_keep_is_asked_for_at_the_scrape() {
         (r#"seawall_retry_budget_balance_tokens{upstream="bridge"}"#.to_owned(), "9.5"),
         (format!("seawall_breaker_state{{{breaker}}}"), "2"),
         (r#"seawall_retry_budget_exhausted_total{upstream="bridge"}"#.to_owned(), "12"),
+        (r#"seawall_rate_available{upstream="bridge"}"#.to_owned(), "19"),
+        (r#"seawall_rate_keys_evicted_total{upstream="bridge"}"#.to_owned(), "20"),
         (r#"seawall_unmatched_errors_total{upstream="bridge",kind="other"}"#.to_owned(), "0"),
         (
             r#"seawall_unmatched_errors_total{upstream="bridge",kind="io_other_error"}"#.to_owned(),

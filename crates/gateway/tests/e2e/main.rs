@@ -13,6 +13,7 @@ mod grpc;
 mod limits;
 mod malformed;
 mod observed;
+mod rates;
 mod readings;
 mod retries;
 mod routing;

@@ -21,6 +21,7 @@ mod admission;
 mod feedback;
 mod hedging;
 mod money;
+mod rates;
 mod reshape;
 mod standing;
 mod terms;
@@ -63,6 +64,7 @@ pub struct Dependency {
     bulkhead: Bulkhead,
     /// Made when the first parameters with a budget are seen.
     budget: Option<Budget>,
+    rates: rates::Rates,
     /// Payments that came back while there was no budget, for when there is one again. At most
     /// the retries that waited when it was switched off.
     refunds_owed: u32,
@@ -115,6 +117,7 @@ impl Dependency {
             lanes: (0..lanes).map(|_| Lane::new()).collect(),
             bulkhead: Bulkhead::new(lanes),
             budget: None,
+            rates: rates::Rates::default(),
             refunds_owed: 0,
             hedging: None,
             active: 0,
@@ -321,6 +324,7 @@ impl Dependency {
         if permit.is_sent() {
             return;
         }
+        self.give_rate_back(params, permit);
         if permit.take_paid() {
             self.refund(now, params);
         }
@@ -333,6 +337,7 @@ impl Dependency {
     pub(super) fn vacate(&mut self, now: Timestamp, params: &StackParams, permit: &mut Permit) {
         self.free(now, params, permit.slot);
         permit.slot.kind = SlotKind::Vacated;
+        self.give_rate_back(params, permit);
     }
 
     fn free(&mut self, now: Timestamp, params: &StackParams, slot: Slot) {

@@ -29,13 +29,14 @@
 
 mod follow;
 mod hedging;
+mod refused;
 mod terms;
 mod tried;
 
 use core::time::Duration;
 
 use super::StackParams;
-use super::dependency::{Admitted, Dependency, Fitting, Permit, Purpose, Rejection};
+use super::dependency::{Admitted, Dependency, Fitting, Permit, Purpose};
 use crate::bulkhead::Ticket;
 use crate::outcome::{Cause, Outcome};
 use crate::retry::StopReason;
@@ -209,6 +210,9 @@ impl Operation {
         if fitting == Fitting::CannotFit {
             return self.too_late(now, dependency, params);
         }
+        if let Err(rejection) = dependency.check_rate(now, params, lane, self.call.rate_key) {
+            return self.rejected(now, dependency, params, rejection);
+        }
         self.attempt_begun = now;
         let (until, _) = self.attempt_deadline(params);
         let avoid = Others { tried: self.tried, at_any_price: self.redispatching };
@@ -259,28 +263,6 @@ impl Operation {
         is_retry && !dependency.retries_on(now, params, self.call.lane)
     }
 
-    fn switched_off(
-        &mut self,
-        now: Timestamp,
-        dependency: &mut Dependency,
-        params: &StackParams,
-    ) -> Step {
-        let (reason, cause) = (StopReason::RetriesOff, Cause::DeadlinePassed);
-        self.finish(now, dependency, params, reason, cause, None)
-    }
-
-    /// Ends the call before an attempt that could not be answered in time.
-    fn too_late(
-        &mut self,
-        now: Timestamp,
-        dependency: &mut Dependency,
-        params: &StackParams,
-    ) -> Step {
-        dependency.counters_mut().deadline_before_send += 1;
-        let (reason, cause) = (StopReason::Deadline, Cause::DeadlinePassed);
-        self.finish(now, dependency, params, reason, cause, None)
-    }
-
     /// Turns an admission into a step.
     fn admitted(
         &mut self,
@@ -291,28 +273,28 @@ impl Operation {
         fitting: Fitting,
     ) -> Step {
         match admitted {
-            Admitted::Permit(permit) => {
+            Admitted::Permit(mut permit) => {
+                let key = self.call.rate_key;
+                if let Err(rejection) = dependency.take_rate(now, params, key, &mut permit) {
+                    dependency.release(now, params, permit);
+                    return self.rejected(now, dependency, params, rejection);
+                }
                 if fitting == Fitting::AsScout {
                     dependency.take_scout(now);
                 }
-                Step::Send(self.send(dependency, params, permit))
+                Step::Send(self.send(now, dependency, params, permit))
             }
             Admitted::Queued(ticket, until) => {
                 self.phase = Phase::Queued(ticket, until);
                 Step::WaitUntil(until)
             }
-            Admitted::Rejected(Rejection { cause, retry_after }) => {
-                let reason = match cause {
-                    Cause::BreakerOpen => StopReason::BreakerOpen,
-                    _ => StopReason::BulkheadFull,
-                };
-                self.finish(now, dependency, params, reason, cause, Some(retry_after))
-            }
+            Admitted::Rejected(rejection) => self.rejected(now, dependency, params, rejection),
         }
     }
 
     fn send(
         &mut self,
+        now: Timestamp,
         dependency: &mut Dependency,
         params: &StackParams,
         mut permit: Permit,
@@ -324,6 +306,9 @@ impl Operation {
             (false, 0) => Purpose::First,
             (false, _) => Purpose::Retry,
         });
+        if permit.purpose() == Purpose::First {
+            dependency.count_first(now, params);
+        }
         *dependency.counters_mut().attempts_mut(permit.purpose()) += 1;
         match permit.purpose() {
             Purpose::Redispatch => self.redispatches += 1,

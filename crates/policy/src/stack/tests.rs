@@ -10,6 +10,7 @@ mod keeping;
 mod load;
 mod outliers;
 mod params;
+mod rates;
 mod reload;
 mod reshape;
 mod sim;

@@ -76,9 +76,7 @@ impl Dependency {
         if params.balance == Balance::PeakEwma {
             self.record_load(now, permit, outcome);
         }
-        if outcome.deposits() {
-            self.deposit(now, params);
-        }
+        self.account(now, params, outcome);
         if let Some(breaker) = permit.breaker.take() {
             self.record_health(now, params, permit, breaker, outcome, rng);
         }

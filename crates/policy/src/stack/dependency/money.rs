@@ -2,6 +2,7 @@
 
 use super::Dependency;
 use crate::budget::{Budget, BudgetParams};
+use crate::outcome::Outcome;
 use crate::stack::StackParams;
 use crate::time::Timestamp;
 
@@ -35,10 +36,17 @@ impl Dependency {
         }
     }
 
-    /// Adds what a success is worth.
-    pub(super) fn deposit(&mut self, now: Timestamp, params: &StackParams) {
+    /// Adds what a first attempt is worth.
+    pub(in crate::stack) fn count_first(&mut self, now: Timestamp, params: &StackParams) {
         if let Some((budget, budget_params)) = self.funds(now, params) {
-            budget.deposit(now, budget_params);
+            budget.on_first_attempt(now, budget_params);
+        }
+    }
+
+    /// Adds what a success is worth, and takes what a failure costs.
+    pub(super) fn account(&mut self, now: Timestamp, params: &StackParams, outcome: &Outcome) {
+        if let Some((budget, budget_params)) = self.funds(now, params) {
+            budget.record(now, budget_params, outcome);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::rates::Taken;
 use super::standing::Standing;
 use crate::breaker::{BreakerPermit, BreakerState, Transition, WindowCounts};
 use crate::bulkhead::Ticket;
@@ -66,6 +67,8 @@ pub struct Permit {
     purpose: Purpose,
     /// When its head came, where its status comes later.
     head: Option<Timestamp>,
+    /// Of the rates.
+    pub(super) rate: Taken,
     paid: bool,
     /// A hedge, paid for from the allowance of hedges.
     allowed: bool,
@@ -93,6 +96,7 @@ impl Permit {
             found: 1,
             purpose: Purpose::First,
             head: None,
+            rate: Taken::default(),
             paid: false,
             allowed: false,
             sent: false,
@@ -271,6 +275,10 @@ pub struct Counters {
     pub breaker_rejections: u64,
     /// Refusals by a full bulkhead, at once or after the wait.
     pub bulkhead_rejections: u64,
+    /// Refusals because more would have been sent than the rate allows.
+    pub rate_rejections: u64,
+    /// Refusals because a key has used up its own rate.
+    pub quota_rejections: u64,
     /// Attempts that nobody waited for any longer after they were sent: their caller had left, the
     /// call's deadline had passed, or their own time was up.
     pub abandoned: u64,

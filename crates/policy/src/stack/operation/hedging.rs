@@ -120,10 +120,15 @@ impl Operation {
             Admitted::Permit(mut permit)
                 if permit.endpoint() != first || hedge.options().same_endpoint =>
             {
-                if payment == Payment::Paid {
-                    permit.pay();
+                let key = self.call.rate_key;
+                if dependency.take_rate(now, params, key, &mut permit).is_ok() {
+                    if payment == Payment::Paid {
+                        permit.pay();
+                    }
+                    return Ok(permit);
                 }
-                return Ok(permit);
+                dependency.release(now, params, permit);
+                HedgeRefusal::Full
             }
             Admitted::Permit(permit) => {
                 dependency.release(now, params, permit);

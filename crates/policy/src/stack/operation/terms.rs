@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::outcome::{Outcome, Safety};
+use crate::rate::RateKey;
 use crate::retry::StopReason;
 use crate::stack::Permit;
 use crate::time::Timestamp;
@@ -20,6 +21,8 @@ pub struct Call {
     pub deadline: Option<Timestamp>,
     /// In place of the dependency's total time.
     pub total: Option<Duration>,
+    /// Whose call it is, where a limit holds for each key. `None`: only the limit of all holds.
+    pub rate_key: Option<RateKey>,
 }
 
 /// What the edge does next.

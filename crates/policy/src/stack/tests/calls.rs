@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::sim::{GET, Reply, Sent, Sim, Spec, at, hangs, lost, millis, signals, status, unsent};
 use super::{check, check_get, retrying};
 use crate::breaker::{BreakerMode, BreakerOptions};
-use crate::budget::BudgetOptions;
+use crate::budget::SuccessBudget;
 use crate::bulkhead::BulkheadOptions;
 use crate::outcome::{AnswerSignals, Cause, Class, Problem, Safety};
 use crate::retry::{RetryOptions, StopReason};
@@ -60,7 +60,7 @@ fn every_reason_to_stop_is_reached_with_the_last_attempts_outcome() {
     let unavailable = Cause::Status(503);
     let config = retrying(3);
     let told = AnswerSignals { stop: true, ..Default::default() };
-    let no_budget = BudgetOptions { initial: 0, ..Default::default() };
+    let no_budget = SuccessBudget { initial: 0, ..Default::default() };
     let large = Spec { replayable: false, ..GET };
     let passes = Spec { call: Call { owner: false, ..GET.call }, ..GET };
     let hurried = Spec { call: Call { deadline: Some(at(105)), ..GET.call }, ..GET };
@@ -68,7 +68,7 @@ fn every_reason_to_stop_is_reached_with_the_last_attempts_outcome() {
 
     assert_eq!(one(&config, GET, always(200)), (StopReason::Answered, 1, Cause::Status(200)));
     assert_eq!(one(&config, GET, always(503)), (StopReason::Exhausted, 3, unavailable));
-    let budget = StackConfig { budget: Some(no_budget), ..config };
+    let budget = StackConfig { budget: Some(no_budget.into()), ..config };
     assert_eq!(one(&budget, GET, always(503)), (StopReason::Budget, 1, unavailable));
     assert_eq!(one(&config, hurried, always(503)), (StopReason::Deadline, 1, unavailable));
     assert_eq!(one(&config, POST, always(503)), (StopReason::NotRetryable, 1, unavailable));

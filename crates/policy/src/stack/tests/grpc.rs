@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::retrying;
 use super::sim::{GET, Reply, Sent, Sim, Spec, at, millis};
 use crate::breaker::{BreakerOptions, BreakerState};
-use crate::budget::BudgetOptions;
+use crate::budget::SuccessBudget;
 use crate::grpc::GrpcCode;
 use crate::outcome::{AnswerSignals, Cause, Outcome, Safety};
 use crate::retry::StopReason;
@@ -121,9 +121,12 @@ fn late(dependency: &mut Dependency, params: &StackParams, begin: u64, head: u64
 
 fn judged() -> (Dependency, StackParams) {
     let breaker = BreakerOptions { slow: Some(millis(500)), ..BreakerOptions::default() };
-    let budget = BudgetOptions { initial: 0, ..BudgetOptions::default() };
-    let config =
-        StackConfig { breaker: Some(breaker), budget: Some(budget), ..StackConfig::default() };
+    let budget = SuccessBudget { initial: 0, ..SuccessBudget::default() };
+    let config = StackConfig {
+        breaker: Some(breaker),
+        budget: Some(budget.into()),
+        ..StackConfig::default()
+    };
     (Dependency::new(1, 1), StackParams::new(&config).unwrap())
 }
 

@@ -6,7 +6,7 @@ use super::sim::{
     GET, Reply, Sent, Sim, Spec, at, hangs, lost, millis, ms, signals, status, unsent,
 };
 use super::{check, retrying};
-use crate::budget::BudgetOptions;
+use crate::budget::{BudgetOptions, SuccessBudget};
 use crate::bulkhead::BulkheadOptions;
 use crate::hedge::{HedgeDelay, HedgeOptions, HedgeRefusal};
 use crate::outcome::{AnswerSignals, Cause, Safety};
@@ -35,7 +35,8 @@ fn hedging(hedge: HedgeOptions, max_attempts: u32) -> StackConfig {
 
 /// Five tokens and no deposits, so that every token is seen.
 fn paying(hedge: HedgeOptions) -> StackConfig {
-    let budget = BudgetOptions { ratio: Ratio::ZERO, initial: 5, ..BudgetOptions::default() };
+    let budget = SuccessBudget { ratio: Ratio::ZERO, initial: 5, ..SuccessBudget::default() };
+    let budget = BudgetOptions::from(budget);
     StackConfig { budget: Some(budget), ..hedging(hedge, 2) }
 }
 
@@ -178,7 +179,10 @@ fn every_refusal_has_its_reason_and_costs_nothing() {
         sim
     };
     let end = |mut sim: Sim| {
-        let whole = sim.params.budget.map_or(0, |budget| budget.options().initial);
+        let whole = match sim.params.budget.map(|budget| budget.options()) {
+            Some(BudgetOptions::Seawall(options)) => options.initial,
+            _ => 0,
+        };
         sim.run_until(20);
         let tokens = sim.dependency.budget_millitokens();
         assert!(tokens.is_none_or(|tokens| tokens == u64::from(whole) * 1000));
@@ -194,8 +198,8 @@ fn every_refusal_has_its_reason_and_costs_nothing() {
     let large = Spec { replayable: false, ..GET };
     assert_eq!(end(refused(&paying(FREE), large, 2)), [(HedgeRefusal::Body, 1)]);
     assert_eq!(end(refused(&paying(FREE), GET, 1)), [(HedgeRefusal::Endpoint, 1)]);
-    let broke = BudgetOptions { initial: 0, ..BudgetOptions::default() };
-    let broke = StackConfig { budget: Some(broke), ..paying(FREE) };
+    let broke = SuccessBudget { initial: 0, ..SuccessBudget::default() };
+    let broke = StackConfig { budget: Some(broke.into()), ..paying(FREE) };
     assert_eq!(end(refused(&broke, GET, 2)), [(HedgeRefusal::Budget, 1)]);
     let rare = HedgeOptions { max_extra: Ratio::from_percent(2), ..FREE };
     assert_eq!(end(refused(&paying(rare), GET, 2)), [(HedgeRefusal::MaxExtra, 1)]);

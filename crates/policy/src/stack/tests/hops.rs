@@ -29,6 +29,7 @@ fn serve(hops: &[Hop], now: &mut Timestamp, arrived: &mut u64) -> bool {
         owner: hop.owns_retries,
         deadline: None,
         total: None,
+        rate_key: None,
     };
     let (mut operation, mut step) =
         Operation::begin(*now, &mut dependency, &params, call, &mut rng);

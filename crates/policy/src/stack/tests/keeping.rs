@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::sim::{GET, Reply, Sent, Sim, Spec, at, hangs, millis, ms, status, unsent};
 use super::{check, retrying};
 use crate::breaker::BreakerOptions;
-use crate::budget::BudgetOptions;
+use crate::budget::SuccessBudget;
 use crate::bulkhead::BulkheadOptions;
 use crate::outcome::Cause;
 use crate::ratio::Ratio;
@@ -15,8 +15,8 @@ use crate::stack::{Admitted, Dependency, StackConfig, StackParams};
 
 /// Five tokens and no deposits, so that every token is seen.
 fn paying() -> StackConfig {
-    let budget = BudgetOptions { ratio: Ratio::ZERO, initial: 5, ..BudgetOptions::default() };
-    StackConfig { budget: Some(budget), ..retrying(2) }
+    let budget = SuccessBudget { ratio: Ratio::ZERO, initial: 5, ..SuccessBudget::default() };
+    StackConfig { budget: Some(budget.into()), ..retrying(2) }
 }
 
 fn tokens(sim: &Sim) -> u64 {

@@ -7,7 +7,7 @@ use super::retrying;
 use super::sim::millis;
 use crate::balance::Balance;
 use crate::breaker::BreakerOptions;
-use crate::budget::BudgetOptions;
+use crate::budget::{BudgetOptions, SuccessBudget};
 use crate::bulkhead::BulkheadOptions;
 use crate::retry::RetryOptions;
 use crate::stack::{StackConfig, StackParams};
@@ -18,6 +18,8 @@ const NONE: StackConfig = StackConfig {
     budget: None,
     hedge: None,
     breaker: None,
+    rate: None,
+    rate_per_key: None,
     attempt_timeout: None,
     bulkhead: None,
     checkout: None,
@@ -46,7 +48,7 @@ fn a_limit_behind_a_shorter_one_is_refused_with_field_value_and_range() {
     let attempt = StackConfig { attempt_timeout: Some(millis(800)), ..total };
     let (long, over) = (Some(millis(1001)), Some(millis(801)));
     let retry = RetryOptions { max_attempts: 0, ..RetryOptions::default() };
-    let budget = BudgetOptions { cap_floor: 0, ..BudgetOptions::default() };
+    let budget = BudgetOptions::from(SuccessBudget { cap_floor: 0, ..SuccessBudget::default() });
     let refusals = [
         refused(StackConfig { attempt_timeout: long, ..total }),
         refused(StackConfig { breaker: slow(801), ..attempt }),

@@ -9,7 +9,7 @@ use super::retrying;
 use super::sim::{GET, Reply, Sent, Sim, Spec, at, hangs, lost, millis, status, unsent};
 use crate::balance::{Balance, SlowStartOptions};
 use crate::breaker::{BreakerOptions, BreakerState};
-use crate::budget::BudgetOptions;
+use crate::budget::{BudgetOptions, SuccessBudget};
 use crate::bulkhead::BulkheadOptions;
 use crate::hedge::{HedgeDelay, HedgeOptions};
 use crate::outcome::{Cause, Safety};
@@ -92,8 +92,8 @@ fn a_breaker_switched_off_and_on_keeps_its_window_and_gets_its_probes_back() {
 
 #[test]
 fn a_budget_switched_on_or_off_under_waiting_retries_neither_mints_nor_loses_a_token() {
-    let budget = BudgetOptions { ratio: Ratio::ZERO, initial: 5, ..BudgetOptions::default() };
-    let on = StackConfig { budget: Some(budget), ..retrying(2) };
+    let budget = SuccessBudget { ratio: Ratio::ZERO, initial: 5, ..SuccessBudget::default() };
+    let on = StackConfig { budget: Some(budget.into()), ..retrying(2) };
     let tokens = |sim: &Sim| sim.dependency.budget_millitokens().map(|milli| milli / 1000);
     // Free when it began to wait, and refunded when there is a budget: nothing comes back.
     let mut sim = Sim::new(&retrying(2), 1, 1, |_| status(10, 503));

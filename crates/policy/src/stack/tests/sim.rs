@@ -45,7 +45,14 @@ pub(super) struct Spec {
 }
 
 pub(super) const GET: Spec = Spec {
-    call: Call { lane: 0, safety: Safety::Idempotent, owner: true, deadline: None, total: None },
+    call: Call {
+        lane: 0,
+        safety: Safety::Idempotent,
+        owner: true,
+        deadline: None,
+        total: None,
+        rate_key: None,
+    },
     replayable: true,
     leaves_after: None,
     finishes: false,

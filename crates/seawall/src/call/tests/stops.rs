@@ -1,6 +1,6 @@
 //! Every reason for which a call can stop, end to end.
 
-use seawall_policy::AnswerSignals;
+use seawall_policy::{AnswerSignals, KeyedRateOptions, RateOptions, SuccessBudget};
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn case(stop: StopReason, attempts: u32, outcome: Outcome) -> Case {
 fn cases() -> Vec<Case> {
     let no_budget = StackConfig { budget: None, ..config() };
     let mut poor = config();
-    poor.budget.as_mut().unwrap().initial = 1;
+    poor.budget = Some(SuccessBudget { initial: 1, ..SuccessBudget::default() }.into());
     let forced = seawall_policy::BreakerMode::ForcedOpen;
     let open = BreakerOptions { mode: forced, ..BreakerOptions::default() };
     let unsafe_call = CallOptions::unsafe_to_repeat();
@@ -149,6 +149,32 @@ async fn a_timed_out_attempt_is_no_refusal_even_where_a_refusal_follows() {
     assert!(matches!(report.result, Err(Error::Elapsed)), "something was sent");
 }
 
+#[tokio::test(start_paused = true)]
+async fn each_key_has_its_own_rate_and_comes_out_with_the_time_to_come_back() {
+    let rate = RateOptions { limit: 1, period: ms(1_000), burst: 1 };
+    let per_key = KeyedRateOptions::new(rate);
+    let all = RateOptions { limit: 3, period: ms(1_000), burst: 3 };
+    let stack = stack(&StackConfig { rate: Some(all), rate_per_key: Some(per_key), ..config() });
+    let key = |name: &str| CallOptions {
+        rate_key: Some(stack.rate_key(&name)),
+        ..CallOptions::idempotent()
+    };
+    let ok = Outcome::of(Cause::Answered);
+    let answered = (StopReason::Answered, 1, false);
+    assert_eq!(run(&stack, key("a"), ok).await, answered);
+    assert_eq!(run(&stack, key("b"), ok).await, answered);
+    assert_eq!(run(&stack, key("a"), ok).await, (StopReason::QuotaExceeded, 0, true));
+    assert_eq!(run(&stack, CallOptions::idempotent(), ok).await, answered);
+    let attempt = async |_| Ok::<_, ()>(());
+    let report = stack.call(key("c"), |_| ok, attempt).await;
+    assert_eq!(report.stop, StopReason::RateLimited);
+    let Err(Error::Rejected { retry_after, .. }) = report.result else { panic!("{report:?}") };
+    let third = Duration::from_nanos(333_333_334);
+    assert_eq!(retry_after, Some(third));
+    sleep(third).await;
+    assert_eq!(run(&stack, key("c"), ok).await, answered);
+}
+
 #[test]
 fn no_reason_is_left_out() {
     let elsewhere = [
@@ -157,6 +183,8 @@ fn no_reason_is_left_out() {
         StopReason::Deadline,
         StopReason::BodyTooLarge,
         StopReason::CheckoutTimeout,
+        StopReason::RateLimited,
+        StopReason::QuotaExceeded,
     ];
     for reason in StopReason::ALL {
         let in_table = cases().iter().any(|case| case.stop == reason);

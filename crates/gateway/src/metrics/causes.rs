@@ -1,0 +1,71 @@
+//! The places of causes among the values of their label.
+
+use seawall_policy::Cause;
+
+/// The place of a cause among [`CAUSES`].
+pub(super) const fn cause(cause: Cause) -> usize {
+    match cause {
+        Cause::Status(_) => 0,
+        Cause::Answered => 1,
+        Cause::BusinessError => 2,
+        Cause::Dns => 3,
+        Cause::ConnectRefused => 4,
+        Cause::ConnectFailed => 5,
+        Cause::ConnectTimeout => 6,
+        Cause::Tls => 7,
+        Cause::HandedBack => 8,
+        Cause::RefusedStream => 9,
+        Cause::GoAway => 10,
+        Cause::AttemptTimeout => 11,
+        Cause::DeadlineCut => 12,
+        Cause::Closed => 13,
+        Cause::Reset => 14,
+        Cause::Malformed => 15,
+        Cause::CallerLeft => 16,
+        Cause::UploadFailed => 17,
+        Cause::Unmatched => 18,
+        Cause::BreakerOpen => 19,
+        Cause::BulkheadFull => 20,
+        Cause::CheckoutTimeout => 21,
+        Cause::DeadlinePassed => 22,
+        Cause::StreamsFull => 23,
+        Cause::Unavailable => 24,
+        Cause::Conflict => 25,
+        Cause::Grpc(_) => 26,
+        Cause::RateLimited => 27,
+        Cause::QuotaExceeded => 28,
+    }
+}
+
+/// In the order of [`cause`].
+pub(super) const CAUSES: &[&str] = &[
+    "status",
+    "answered",
+    "business_error",
+    "dns",
+    "connect_refused",
+    "connect_failed",
+    "connect_timeout",
+    "tls",
+    "handed_back",
+    "refused_stream",
+    "goaway",
+    "attempt_timeout",
+    "deadline_cut",
+    "closed",
+    "reset",
+    "malformed",
+    "caller_left",
+    "upload_failed",
+    "unmatched",
+    "breaker_open",
+    "bulkhead_full",
+    "checkout_timeout",
+    "deadline_passed",
+    "streams_full",
+    "unavailable",
+    "conflict",
+    "grpc",
+    "rate_limited",
+    "quota_exceeded",
+];
