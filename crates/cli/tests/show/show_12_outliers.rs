@@ -44,7 +44,9 @@ fn one_of_ten_twenty_times_slower_loses_its_share_and_has_it_back_after_healing(
 
         stage.tell("its share", format!("{share:.2} % (at most 2 % allowed), 10 % before"));
         let p99 = during.quantile(0.99);
-        let bound = (baseline * 2).max(baseline + Duration::from_millis(20));
+        // Below what its calls take, they are not among the worst hundredth: then the machine is
+        // what slowed the others.
+        let bound = (baseline * 2).max(SERVICE * SLOWER * 3 / 4);
         stage.tell(
             "p99 of all",
             format!("{} after {} (at most {})", ms(p99), ms(baseline), ms(bound)),
