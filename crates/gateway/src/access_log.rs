@@ -27,6 +27,8 @@ pub(crate) use completion::Completion;
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
     writer: Option<LineWriter>,
+    /// Where there is a writer: whether it is given anything.
+    silent: bool,
 }
 
 impl AccessLog {
@@ -44,18 +46,34 @@ impl AccessLog {
     /// The system gives no thread.
     pub(crate) fn to(writer: impl Write + Send + 'static) -> io::Result<Self> {
         let writer = LineWriter::start("access-log", QUEUE, writer)?;
-        Ok(Self { writer: Some(writer) })
+        Ok(Self { writer: Some(writer), silent: false })
     }
 
     /// Lines go nowhere.
     #[must_use]
     pub(crate) const fn off() -> Self {
-        Self { writer: None }
+        Self { writer: None, silent: true }
+    }
+
+    /// The same log, given nothing more; what it dropped stays counted.
+    pub(crate) fn silenced(&self) -> Self {
+        Self { silent: true, ..self.clone() }
+    }
+
+    /// The same log again, or, if there was none, standard output.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn or_stdout(&self) -> io::Result<Self> {
+        match &self.writer {
+            Some(_) => Ok(Self { silent: false, ..self.clone() }),
+            None => Self::stdout(),
+        }
     }
 
     /// Writes a line, or drops and counts it; never waits.
     pub(crate) fn log(&self, line: &AccessLine<'_>) {
-        if let Some(writer) = &self.writer {
+        if let Some(writer) = self.writer.as_ref().filter(|_| !self.silent) {
             writer.line(|out| line.write_json(out));
         }
     }

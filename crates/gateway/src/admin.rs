@@ -9,6 +9,7 @@
 //! | `/upstreams` | GET | JSON, or an aligned table with `?format=text` |
 //! | `/queues` | GET | JSON: every queue with its bound, and what happens there |
 //! | `/retries` | GET | JSON: whether retries are on, per upstream |
+//! | `/reload` | POST | reads the configuration again; 422 with what is wrong, and nothing changed |
 //! | `/retries` | PUT | `?state=off&ttl=10m` or `?state=on`, optional `upstream` and `reason` |
 //!
 //! It is bound before the listeners, so that a probe is answered from the start, and it has
@@ -44,8 +45,8 @@ use tokio::task::JoinSet;
 use crate::diagnostics::{Diagnostics, Topic};
 
 pub(crate) use self::views::{
-    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, RetriesChange,
-    RetriesState, RetriesView, UnknownUpstream, UpstreamView,
+    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, Reloading,
+    RetriesChange, RetriesState, RetriesView, UnknownUpstream, UpstreamView,
 };
 
 /// The bound port.

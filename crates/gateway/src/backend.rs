@@ -1,33 +1,33 @@
 //! What the admin port and the metrics are told about the running gateway.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use seawall::{Change, Scope};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use crate::admin::{
-    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, RetriesChange,
-    RetriesState, RetriesView, UnknownUpstream, UpstreamView,
+    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, Reloading,
+    RetriesChange, RetriesState, RetriesView, UnknownUpstream, UpstreamView,
 };
 use crate::config::Protocol;
-use crate::gateway::{Gateway, Upstream, millis};
+use crate::gateway::{Gateway, Offered, Upstream, millis};
 use crate::metrics::{
-    BreakerView, BulkheadView, Exposition, Format, ListenerView, PoolView, Snapshot, Source,
-    UpstreamSnapshot,
+    BreakerView, BulkheadView, ConfigView, Exposition, Format, ListenerView, PoolView, Present,
+    Snapshot, Source, UpstreamSnapshot,
 };
 use crate::queues::queues;
+use crate::reload::{Reloader, Status};
 use crate::server::{CloseReason, ConnectionGauges, DrainPhase, DrainView, Server};
 use crate::tls::CertificateView;
 
 /// The gateway as operators see it.
 #[derive(Debug)]
 pub(crate) struct Backend {
-    gateway: Arc<Gateway>,
+    reloader: Arc<Reloader>,
     drain: watch::Receiver<DrainView>,
     connections: Arc<ConnectionGauges>,
-    max_connections: usize,
     listening: AtomicBool,
     exposition: Exposition,
 }
@@ -36,27 +36,26 @@ pub(crate) struct Backend {
 #[derive(Debug)]
 struct Scraped {
     gateway: Arc<Gateway>,
+    reloads: Status,
     drain: watch::Receiver<DrainView>,
     connections: Arc<ConnectionGauges>,
 }
 
 impl Backend {
-    pub(crate) fn new(
-        gateway: &Arc<Gateway>,
-        server: &Server,
-        max_connections: usize,
-    ) -> Arc<Self> {
-        let scraped = Arc::new(Scraped {
-            gateway: Arc::clone(gateway),
-            drain: server.drain_view(),
-            connections: server.gauges(),
-        });
+    pub(crate) fn new(reloader: &Arc<Reloader>, server: &Server) -> Arc<Self> {
+        let (of, drain, connections) = (Arc::clone(reloader), server.drain_view(), server.gauges());
+        let present = move || -> Present {
+            let gateway = of.gateway();
+            let metrics = Arc::clone(&gateway.metrics);
+            let (drain, connections) = (drain.clone(), Arc::clone(&connections));
+            let reloads = of.status();
+            (metrics, Arc::new(Scraped { gateway, reloads, drain, connections }))
+        };
         Arc::new(Self {
-            exposition: Exposition::new(Arc::clone(&gateway.metrics), scraped, gateway.clock),
-            gateway: Arc::clone(gateway),
+            exposition: Exposition::of(present, reloader.gateway().clock),
+            reloader: Arc::clone(reloader),
             drain: server.drain_view(),
             connections: server.gauges(),
-            max_connections,
             listening: AtomicBool::new(false),
         })
     }
@@ -64,18 +63,6 @@ impl Backend {
     /// The listeners are up: a request would be taken.
     pub(crate) fn set_listening(&self) {
         self.listening.store(true, Relaxed);
-    }
-
-    /// Follows the kill switch's file, if there is one, and leaves a line when an *off* ends.
-    pub(crate) fn watch_kill_switch(&self) -> JoinHandle<()> {
-        let switch = self.gateway.kill_switch.clone();
-        let file = self.gateway.config.kill_switch.clone();
-        tokio::spawn(async move {
-            match file {
-                Some(file) => switch.watch_file(file).await,
-                None => switch.watch().await,
-            }
-        })
     }
 }
 
@@ -91,15 +78,17 @@ impl AdminBackend for Backend {
     }
 
     fn upstreams(&self) -> Vec<UpstreamView> {
-        self.gateway.upstreams.iter().map(|at| upstream_view(&self.gateway, at)).collect()
+        let gateway = self.reloader.gateway();
+        gateway.upstreams.iter().map(|at| upstream_view(&gateway, at)).collect()
     }
 
     fn queues(&self) -> Vec<QueueView> {
-        queues(&self.gateway, &self.connections, self.max_connections)
+        queues(&self.reloader.gateway(), &self.connections, self.reloader.max_connections())
     }
 
     fn retries(&self) -> Vec<RetriesView> {
-        let offs = self.gateway.kill_switch.list();
+        let gateway = self.reloader.gateway();
+        let offs = gateway.kill_switch.list();
         let view = |upstream: &Upstream| {
             let name = &upstream.config.name;
             let off = offs
@@ -124,7 +113,7 @@ impl AdminBackend for Backend {
                 reason: off.map(|off| off.reason.clone()).filter(|reason| !reason.is_empty()),
             }
         };
-        self.gateway.upstreams.iter().map(view).collect()
+        gateway.upstreams.iter().map(view).collect()
     }
 
     fn set_retries(
@@ -139,8 +128,18 @@ impl AdminBackend for Backend {
         };
         let reason = change.reason.unwrap_or_default();
         // The port has checked the time; what is left to refuse is the name.
-        let set = self.gateway.kill_switch.set(scope, to, &change.by.to_string(), &reason);
+        let set =
+            self.reloader.gateway().kill_switch.set(scope, to, &change.by.to_string(), &reason);
         set.map_err(|_| UnknownUpstream)
+    }
+
+    fn reload(&self, by: SocketAddr) -> Reloading {
+        let reloader = Arc::clone(&self.reloader);
+        Box::pin(async move {
+            let reloaded = reloader.reload(&by.to_string()).await;
+            let hash = reloader.gateway().config.origin.hash().to_owned();
+            (reloaded, hash)
+        })
     }
 
     fn render_metrics(&self, format: Format) -> String {
@@ -153,16 +152,24 @@ impl Source for Scraped {
         snapshot.draining = self.drain.borrow().phase != DrainPhase::Serving;
         snapshot.access_log_dropped = self.gateway.access_log.dropped();
         collect_tls(&self.gateway, snapshot);
-        let listeners = self.connections.listeners().iter().zip(&mut snapshot.listeners);
-        for (index, (counts, into)) in listeners.enumerate() {
+        let listeners = self.connections.listeners();
+        for (number, (counts, into)) in listeners.iter().zip(&mut snapshot.listeners).enumerate() {
+            let index = self.gateway.listeners.iter().position(|known| *known == number);
+            let tls = index.and_then(|index| self.gateway.tls.listener(index));
             *into = ListenerView {
                 open: counts.active() as u64,
                 accepted: counts.accepted(),
                 accept_errors: counts.accept_errors(),
                 closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
-                handshakes: self.gateway.tls.listener(index).map(|tls| tls.counts()),
+                handshakes: tls.map(|tls| tls.counts()),
             };
         }
+        snapshot.config = ConfigView {
+            reloads: self.reloads.counts,
+            last_reload_successful: self.reloads.refused.is_none(),
+            in_force_since_unix_ms: self.reloads.in_force_since,
+            hash: self.gateway.config.origin.hash().to_owned(),
+        };
         let upstreams = self.gateway.upstreams.iter().zip(&mut snapshot.upstreams);
         for (index, (upstream, into)) in upstreams.enumerate() {
             collect_upstream(&self.gateway, upstream, into);
@@ -204,18 +211,20 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
             streams: u64::from(bulkhead.streams()),
         };
         into.ejections = upstream.config.sharing.outlier.map(|_| dependency.ejections());
-        let endpoints = 0..upstream.endpoint_names.len();
-        let view = |endpoint| dependency.endpoint_view(now, params, endpoint, 0);
-        into.standings = endpoints.filter_map(view).map(|view| view.standing).collect();
+        let standing = |offered: &Offered| {
+            let view = dependency.endpoint_view(now, params, offered.number, 0)?;
+            Some((offered.number, view.standing))
+        };
+        into.standings = upstream.endpoints.iter().filter_map(standing).collect();
         if upstream.config.breaker.is_none() {
             return;
         }
-        for endpoint in 0..upstream.endpoint_names.len() {
-            for (lane, route) in upstream.lanes.iter().enumerate() {
-                let Some(view) = dependency.endpoint_view(now, params, endpoint, lane) else {
-                    continue;
-                };
-                into.breakers.push(BreakerView { route: *route, endpoint, state: view.breaker });
+        for endpoint in upstream.endpoints.iter().map(|offered| offered.number) {
+            for lane in &upstream.lanes {
+                let view = dependency.endpoint_view(now, params, endpoint, lane.number);
+                let Some(view) = view else { continue };
+                let route = lane.route;
+                into.breakers.push(BreakerView { route, endpoint, state: view.breaker });
             }
         }
     });
@@ -236,12 +245,13 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
     let pool = upstream.pool.stats();
     upstream.stack.with(|dependency, params, _| {
         let bulkhead = dependency.bulkhead();
-        let endpoints = upstream.endpoint_names.iter().enumerate().map(|(index, name)| {
+        let endpoints = upstream.endpoints.iter().map(|offered| {
+            let index = offered.number;
             let at = pool.endpoints.get(index);
-            let breakers = upstream.lanes.iter().enumerate().filter_map(|(lane, route)| {
-                let view = dependency.endpoint_view(now, params, index, lane)?;
+            let breakers = upstream.lanes.iter().filter_map(|lane| {
+                let view = dependency.endpoint_view(now, params, index, lane.number)?;
                 Some(EndpointBreakerView {
-                    route: gateway.config.routes.get(*route)?.name.clone(),
+                    route: gateway.config.routes.get(lane.route)?.name.clone(),
                     state: view.breaker.as_str(),
                     calls: view.counts.calls,
                     failures: view.counts.failures,
@@ -251,7 +261,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
             let view = dependency.endpoint_view(now, params, index, 0);
             let back = view.and_then(|view| view.ejected_until);
             EndpointView {
-                endpoint: name.clone(),
+                endpoint: offered.name.to_string(),
                 standing: view.map_or("", |view| view.standing.as_str()),
                 back_in_ms: back.map(|until| millis(now.until(until))),
                 in_flight: view.map_or(0, |view| u64::from(view.in_flight)),

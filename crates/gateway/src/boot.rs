@@ -2,8 +2,9 @@
 //!
 //! Order of the start: admin port, upstreams, listeners; so a probe is answered from the first
 //! moment, and `/ready` says no until a request would be taken. SIGTERM, SIGINT and SIGQUIT begin
-//! the drain, a second one hastens it. SIGHUP reads the certificates again. SIGUSR1 and SIGUSR2 are
-//! answered with a line and do nothing: who sends one to rotate a log must not end the process.
+//! the drain, a second one hastens it. SIGHUP reads the configuration and the certificates again.
+//! SIGUSR1 and SIGUSR2 are answered with a line: who sends one to rotate a log must not end the
+//! process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +13,6 @@ use std::time::Duration;
 
 use seawall::Clock;
 use seawall_policy::ConfigError;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -24,11 +24,13 @@ use crate::diagnostics::{Diagnostics, Topic};
 use crate::gateway::Gateway;
 use crate::notify;
 use crate::pipeline::handle_request;
+use crate::reload::{Reloader, watch_file};
 use crate::server::{
     DrainPhases, DrainTrigger, ListenerOptions, Server, ServerOptions, bind, drain_signal,
     max_connections_default, raise_file_limit,
 };
-use crate::tls::TlsStore;
+use crate::signals::{Signals, listen_to_signals};
+use crate::tls::{ListenerTls, TlsStore};
 
 /// How the process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,10 +106,12 @@ async fn run_with(
 ) -> Result<Ended, RunError> {
     // Taken first: a signal during the start begins the drain, and does not kill.
     let signals = Signals::new()?;
-    let serving = serve(config, access_log, clock, diagnostics).await?;
-    let (trigger, tls) = (serving.trigger.clone(), Arc::clone(&serving.tls));
+    let serving = serve(config, access_log, true, clock, diagnostics).await?;
+    let reloader = Arc::clone(&serving.reloader);
+    let reload = move |by| reloader.ask(by);
+    let trigger = serving.trigger.clone();
     notify::tell(notify::READY);
-    let listening = listen_to_signals(trigger, tls, signals, diagnostics.clone());
+    let listening = listen_to_signals(trigger, reload, signals, diagnostics.clone());
     let listening = tokio::spawn(listening);
     let ended = serving.ended().await;
     listening.abort();
@@ -126,7 +130,7 @@ pub async fn start(
 ) -> Result<Serving, RunError> {
     let clock = Clock::new();
     let diagnostics = Diagnostics::to(io::sink(), false, clock)?;
-    serve(config, AccessLog::to(access_log)?, clock, &diagnostics).await
+    serve(config, AccessLog::to(access_log)?, false, clock, &diagnostics).await
 }
 
 /// A gateway that serves.
@@ -135,7 +139,7 @@ pub struct Serving {
     admin: SocketAddr,
     listeners: Vec<SocketAddr>,
     trigger: DrainTrigger,
-    tls: Arc<TlsStore>,
+    reloader: Arc<Reloader>,
     task: JoinHandle<Ended>,
 }
 
@@ -169,15 +173,18 @@ impl Serving {
 async fn serve(
     config: GatewayConfig,
     access_log: AccessLog,
+    owns_log: bool,
     clock: Clock,
     diagnostics: &Diagnostics,
 ) -> Result<Serving, RunError> {
     let admin = bind_admin(&config).await?;
     let gateway = Gateway::new(config, access_log, diagnostics.clone(), clock)?;
     let file_limit = raise_file_limit();
-    let options = server_options(&gateway, file_limit);
+    let options = server_options(&gateway.config, file_limit);
     let server = Server::new(options, clock, gateway.config.listeners.len());
-    let backend = Backend::new(&gateway, &server, options.max_connections);
+    let (control, drain) = (server.control(), server.drain_view());
+    let reloader = Reloader::new(Arc::clone(&gateway), control, drain, file_limit, owns_log);
+    let backend = Backend::new(&reloader, &server);
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let admin_address = admin.address();
     let serving = admin.serve(backend.clone(), diagnostics.clone(), async move {
@@ -195,18 +202,16 @@ async fn serve(
         &[("max_connections", &options.max_connections), ("file_limit", &file_limit)],
     );
     let (trigger, signalled) = drain_signal();
-    let tasks = [
-        tokio::spawn(housekeep(Arc::clone(&gateway))),
-        backend.watch_kill_switch(),
-        tokio::spawn(Arc::clone(&gateway.tls).watch()),
-    ];
+    let tasks = background(&reloader);
     backend.set_listening();
-    let (shared, tls) = (Arc::clone(&gateway), Arc::clone(&gateway.tls));
-    let handler =
-        move |request, connection| handle_request(Arc::clone(&shared), request, connection);
+    let shared = Arc::clone(&reloader);
+    let handler = move |request, connection| handle_request(shared.gateway(), request, connection);
+    let ending = Arc::clone(&reloader);
     let task = tokio::spawn(async move {
         let report = server.run(listeners, handler, signalled).await;
         tasks.iter().for_each(JoinHandle::abort);
+        ending.close();
+        let gateway = ending.gateway();
         // What was cut just now has its line to leave.
         gateway.live.settle(LAST_LINES).await;
         gateway.access_log.close().await;
@@ -218,29 +223,39 @@ async fn serve(
             took: report.took,
         }
     });
-    Ok(Serving { admin: admin_address, listeners: addresses, trigger, tls, task })
+    Ok(Serving { admin: admin_address, listeners: addresses, trigger, reloader, task })
 }
 
-fn server_options(gateway: &Gateway, file_limit: u64) -> ServerOptions {
-    let limits = &gateway.config.limits;
-    let idle = gateway.config.upstreams.iter().map(|upstream| upstream.timeouts.idle).max();
+/// What goes on beside the requests.
+fn background(reloader: &Arc<Reloader>) -> [JoinHandle<()>; 4] {
+    let (asked, watched) = (Arc::clone(reloader), Arc::clone(reloader));
+    let certificates = Arc::clone(reloader);
+    [
+        tokio::spawn(housekeep(Arc::clone(reloader))),
+        tokio::spawn(async move { asked.run().await }),
+        tokio::spawn(async move { watch_file(&watched).await }),
+        tokio::spawn(TlsStore::watch(move || Arc::clone(&certificates.gateway().tls))),
+    ]
+}
+
+pub(crate) fn server_options(config: &GatewayConfig, file_limit: u64) -> ServerOptions {
+    let limits = &config.limits;
+    let idle = config.upstreams.iter().map(|upstream| upstream.timeouts.idle).max();
     let unset = ServerOptions::default();
     ServerOptions {
         max_connections: limits
             .max_connections
             // As in the configuration, each listener has a place to wait with.
-            .unwrap_or_else(|| {
-                max_connections_default(file_limit).max(gateway.config.listeners.len())
-            }),
+            .unwrap_or_else(|| max_connections_default(file_limit).max(config.listeners.len())),
         head_bytes: limits.head_bytes,
         head_fields: limits.head_fields,
         h2_streams: limits.h2_streams,
         // A caller may take nothing for as long as the most patient upstream may give nothing.
         write_stall: idle.unwrap_or(unset.write_stall),
         drain: DrainPhases {
-            accept: gateway.config.drain.accept,
-            in_flight: gateway.config.drain.in_flight,
-            close: gateway.config.drain.close,
+            accept: config.drain.accept,
+            in_flight: config.drain.in_flight,
+            close: config.drain.close,
         },
     }
 }
@@ -262,109 +277,34 @@ fn bind_listeners(
         let socket = bind(address).map_err(|cause| RunError::Bind { address, cause })?;
         let bound = socket.local_addr()?;
         diagnostics.info(Topic::Start, &format!("listening on {scheme}://{bound}"), &[]);
-        let trusted = listener.trusted_peers.clone();
-        listeners.push((
-            socket,
-            ListenerOptions {
-                first_byte_timeout: listener.first_byte_timeout,
-                head_timeout: listener.head_timeout,
-                idle_timeout: listener.idle_timeout,
-                max_age: listener.max_age,
-                tls,
-                is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),
-            },
-        ));
+        listeners.push((socket, listener_options(listener, tls)));
     }
     Ok(listeners)
 }
 
+pub(crate) fn listener_options(
+    listener: &config::Listener,
+    tls: Option<Arc<ListenerTls>>,
+) -> ListenerOptions {
+    let trusted = listener.trusted_peers.clone();
+    ListenerOptions {
+        first_byte_timeout: listener.first_byte_timeout,
+        head_timeout: listener.head_timeout,
+        idle_timeout: listener.idle_timeout,
+        max_age: listener.max_age,
+        tls,
+        is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),
+    }
+}
+
 /// Does what is due, ten times a second, for as long as the process lives.
-async fn housekeep(gateway: Arc<Gateway>) {
+async fn housekeep(reloader: Arc<Reloader>) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        gateway.housekeep();
+        reloader.gateway().housekeep();
     }
-}
-
-/// Every signal that means something to a server, each of which would else end the process.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    quit: Signal,
-    hangup: Signal,
-    user1: Signal,
-    user2: Signal,
-}
-
-/// What a signal asks for.
-#[derive(Clone, Copy)]
-enum Asked {
-    Drain,
-    Reload,
-    Nothing,
-}
-
-impl Signals {
-    /// Catches them from now on.
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            quit: signal(SignalKind::quit())?,
-            hangup: signal(SignalKind::hangup())?,
-            user1: signal(SignalKind::user_defined1())?,
-            user2: signal(SignalKind::user_defined2())?,
-        })
-    }
-
-    async fn next(&mut self) -> (&'static str, Asked) {
-        tokio::select! {
-            _ = self.terminate.recv() => ("SIGTERM", Asked::Drain),
-            _ = self.interrupt.recv() => ("SIGINT", Asked::Drain),
-            _ = self.quit.recv() => ("SIGQUIT", Asked::Drain),
-            _ = self.hangup.recv() => ("SIGHUP", Asked::Reload),
-            _ = self.user1.recv() => ("SIGUSR1", Asked::Nothing),
-            _ = self.user2.recv() => ("SIGUSR2", Asked::Nothing),
-        }
-    }
-}
-
-async fn listen_to_signals(
-    trigger: DrainTrigger,
-    tls: Arc<TlsStore>,
-    mut signals: Signals,
-    diagnostics: Diagnostics,
-) {
-    let mut message = "draining; a second signal hastens";
-    loop {
-        let (name, asked) = signals.next().await;
-        match asked {
-            Asked::Drain => {
-                diagnostics.info(Topic::Drain, message, &[("signal", &name)]);
-                message = "draining, hastened";
-                notify::tell(notify::STOPPING);
-                trigger.signal();
-            }
-            Asked::Reload => reload(&tls, name, &diagnostics).await,
-            Asked::Nothing => diagnostics.info(
-                Topic::Signal,
-                "this signal does nothing yet; SIGTERM drains",
-                &[("signal", &name)],
-            ),
-        }
-    }
-}
-
-/// Reads the certificates again. The files may hang, and the next signal waits for them.
-async fn reload(tls: &Arc<TlsStore>, signal: &str, diagnostics: &Diagnostics) {
-    let reloaded = Arc::clone(tls).reload_apart().await;
-    diagnostics.info(
-        Topic::Signal,
-        "certificates read again; the configuration is not",
-        &[("signal", &signal), ("renewed", &reloaded.changed), ("failed", &reloaded.failed.len())],
-    );
 }
 
 /// Source: seawall-design.
@@ -377,7 +317,6 @@ mod tests {
     use std::error::Error as _;
 
     use super::*;
-    use crate::lines::tests::Page;
 
     #[test]
     fn a_port_that_cannot_be_taken_is_told_once_with_what_to_look_at() {
@@ -392,51 +331,5 @@ mod tests {
             assert_eq!(error.to_string(), format!("listen on 127.0.0.1:80: {cause}{told}"));
             assert!(error.source().is_none());
         }
-    }
-
-    /// Sends a signal to this process, which catches it.
-    fn send(name: &str) {
-        let pid = std::process::id().to_string();
-        let sent = std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap();
-        assert!(sent.success());
-    }
-
-    #[tokio::test]
-    async fn three_signals_drain_and_three_are_answered_with_a_line() {
-        let config = GatewayConfig::for_upstream("http://127.0.0.1:1", None, None).unwrap().0;
-        let page = Page::default();
-        let diagnostics = Diagnostics::to(page.clone(), false, Clock::new()).unwrap();
-        let (trigger, _signalled) = drain_signal();
-        let signals = Signals::new().unwrap();
-        let tls = TlsStore::load(&config, diagnostics.clone(), Clock::new()).unwrap();
-        let listening = listen_to_signals(trigger.clone(), tls, signals, diagnostics);
-        let listening = tokio::spawn(listening);
-        for (name, drains) in
-            [("HUP", 0), ("USR1", 0), ("USR2", 0), ("QUIT", 1), ("INT", 2), ("TERM", 3)]
-        {
-            send(name);
-            let told = async {
-                while !page.text().contains(&format!("signal=SIG{name}")) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            tokio::time::timeout(Duration::from_secs(10), told).await.expect(name);
-            let text = page.text();
-            let line = text.lines().last().unwrap();
-            let words = match (name, drains) {
-                ("HUP", _) => "certificates read again",
-                (_, 0) => "does nothing yet",
-                _ => "draining",
-            };
-            assert!(line.contains(words), "{line}");
-            // The line is told just before.
-            let drained = async {
-                while trigger.signals() != drains {
-                    tokio::task::yield_now().await;
-                }
-            };
-            tokio::time::timeout(Duration::from_secs(10), drained).await.expect(name);
-        }
-        listening.abort();
     }
 }

@@ -25,6 +25,7 @@ mod mask;
 mod matching;
 mod model;
 mod node;
+mod origin;
 mod path;
 mod precedence;
 mod rate;
@@ -54,6 +55,7 @@ pub use model::{
     HostHeader, Limits, Listener, OnAbandon, PeerRange, Protocol, Route, Upstream,
     UpstreamTimeouts, WorstCase,
 };
+pub use origin::Origin;
 pub use rate::{PerKey, RateKeyOf, Rates};
 pub use report::{ConfigErrors, Warning};
 pub use tls::{Alpn, CertificateFiles, ClientAuth, ListenerTls, RootsOf, TlsVersion, UpstreamTls};
@@ -86,7 +88,23 @@ impl GatewayConfig {
         let name = path.display().to_string();
         let text =
             read_bounded(path).map_err(|why| ConfigErrors::unreadable(name.clone(), &why))?;
-        parse(text, name, &Overrides { listen, admin }, &environment)
+        parse(text, name, Some(path), &Overrides { listen, admin }, &environment)
+    }
+
+    /// As [`load_with`](Self::load_with), for a file that was read before: what is no file any more
+    /// could block for ever.
+    fn load_again(
+        path: &Path,
+        listen: Option<SocketAddr>,
+        admin: Option<SocketAddr>,
+    ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
+        match std::fs::metadata(path) {
+            Ok(known) if !known.is_file() => {
+                let why = std::io::Error::other("not a file");
+                Err(ConfigErrors::unreadable(path.display().to_string(), &why))
+            }
+            _ => Self::load_with(path, listen, admin),
+        }
     }
 
     /// Reads `text`, which errors call `name`.
@@ -94,7 +112,8 @@ impl GatewayConfig {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str, name: &str) -> Result<(Self, Vec<Warning>), ConfigErrors> {
-        parse(text.as_bytes().to_vec(), name.to_owned(), &Overrides::default(), &environment)
+        let bytes = text.as_bytes().to_vec();
+        parse(bytes, name.to_owned(), None, &Overrides::default(), &environment)
     }
 
     /// The defaults around one endpoint: the same as a file with one upstream named `upstream`.
@@ -140,6 +159,7 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
 fn parse(
     bytes: Vec<u8>,
     name: String,
+    file: Option<&Path>,
     overrides: &Overrides,
     lookup: &Lookup<'_>,
 ) -> Result<(GatewayConfig, Vec<Warning>), ConfigErrors> {
@@ -162,7 +182,10 @@ fn parse(
         let finding = Finding::new("", error.to_string());
         ConfigErrors::new(Arc::clone(&source), vec![finding])
     })?;
-    check(raw, Checker { notes, warnings: Vec::new() }, source, overrides, lookup)
+    let origin = Origin::new(file, overrides, &source);
+    let checker = Checker { notes, warnings: Vec::new() };
+    let (config, warnings) = check(raw, checker, source, overrides, lookup)?;
+    Ok((GatewayConfig { origin, ..config }, warnings))
 }
 
 /// From text to values that hold together.
@@ -194,6 +217,7 @@ fn check(
         headers,
         access_log: edge::access_log(checker.scope(""), &raw.access_log),
         kill_switch: edge::kill_switch(checker.scope(""), &raw.kill_switch),
+        origin: Origin::default(),
     };
     let Checker { notes: Notes { findings, .. }, warnings } = checker;
     if findings.is_empty() {

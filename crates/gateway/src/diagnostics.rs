@@ -55,6 +55,8 @@ pub(crate) enum Topic {
     Upstream,
     /// Certificates: read again, or not usable.
     Tls,
+    /// The configuration read again.
+    Reload,
     /// Signals that ask for nothing.
     Signal,
     /// Faults of our own.

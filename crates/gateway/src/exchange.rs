@@ -133,7 +133,14 @@ impl Exchange {
         self.done.is_none() && self.called && self.completion != Some(Completion::Drained)
     }
 
-    fn line(&self, ended: Timestamp) -> AccessLine<'_> {
+    /// Where the last attempt went.
+    fn endpoint(&self) -> Option<Arc<str>> {
+        let route = self.gateway.config.routes.get(self.route?)?;
+        let upstream = self.gateway.upstreams.get(route.upstream)?;
+        upstream.endpoint_name(self.progress.endpoint()?)
+    }
+
+    fn line<'a>(&'a self, ended: Timestamp, endpoint: Option<&'a str>) -> AccessLine<'a> {
         let route = self.route.and_then(|route| self.gateway.config.routes.get(route));
         let upstream = route.and_then(|route| self.gateway.upstreams.get(route.upstream));
         let ids = self.ids.as_ref();
@@ -153,10 +160,7 @@ impl Exchange {
             grpc_status: self.grpc.as_ref().and_then(|call| call.code).map(GrpcCode::number),
             route: route.map(|route| route.name.as_str()),
             upstream: upstream.map(|upstream| upstream.config.name.as_str()),
-            endpoint: upstream
-                .zip(self.progress.endpoint())
-                .and_then(|(upstream, endpoint)| upstream.endpoint_names.get(endpoint))
-                .map(String::as_str),
+            endpoint,
             attempts: self.done.map_or_else(|| self.progress.attempts(), |done| done.attempts),
             redispatches: self.done.map_or(0, |done| done.redispatches),
             caller_attempt: self.caller_attempt,
@@ -226,7 +230,8 @@ impl Drop for Exchange {
         let ended = self.ended.unwrap_or_else(|| self.now());
         self.connection.note_end(ended);
         self.count(ended);
-        self.gateway.access_log.log(&self.line(ended));
+        let endpoint = self.endpoint();
+        self.gateway.access_log.log(&self.line(ended, endpoint.as_deref()));
         self.gateway.live.end();
     }
 }

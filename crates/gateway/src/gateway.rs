@@ -1,43 +1,48 @@
-//! The running gateway: what is shared by all requests, built once from the configuration.
+//! The running gateway: what is shared by all requests that began under one configuration.
+
+mod succession;
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
 use seawall_policy::{
-    BreakerState, BulkheadOptions, ConfigError, ReturnPath, Rng, StackParams, Transition, Verdict,
+    BreakerState, BulkheadOptions, ConfigError, ReturnPath, Rng, Transition, Verdict,
 };
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
-use crate::config::{self, GatewayConfig, HostHeader, Protocol};
+use crate::config::{self, GatewayConfig, Protocol};
 use crate::diagnostics::{Diagnostics, Topic};
 use crate::headers::Fields;
 use crate::lines;
 use crate::live::Live;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
-use crate::route::{self, RouteTable};
-use crate::tls::{TlsStore, UpstreamTls};
+use crate::route::RouteTable;
+use crate::tls::TlsStore;
 use crate::unmatched::Unmatched;
 use crate::upload::{ReplayBytes, RequestBody};
 use crate::upstream::{Place, Pool, PoolProtocol, PoolSettings, Resolver};
+
+use succession::Prepared;
 
 /// Shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) config: GatewayConfig,
     pub(crate) clock: Clock,
-    pub(crate) calendar: Calendar,
+    pub(crate) calendar: Arc<Calendar>,
     pub(crate) routes: RouteTable,
     pub(crate) fields: Fields,
     pub(crate) upstreams: Vec<Upstream>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access_log: AccessLog,
     /// Requests that have yet to leave their line in it.
-    pub(crate) live: Live,
+    pub(crate) live: Arc<Live>,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) resolver: Resolver,
     /// Certificates and sessions of both sides.
@@ -49,7 +54,15 @@ pub(crate) struct Gateway {
     /// Errors that no rule matches.
     pub(crate) unmatched: Arc<Unmatched>,
     /// How late our answers leave, for the margin on stated deadlines.
-    return_path: Mutex<ReturnPath>,
+    return_path: Arc<Mutex<ReturnPath>>,
+    /// Of each route, the number of its lane.
+    lanes: Vec<usize>,
+    /// Of each listener, its number.
+    pub(crate) listeners: Vec<usize>,
+    /// Every listener there was, by number.
+    listener_names: Vec<String>,
+    /// Our name in `Via`, for the life of the process.
+    pseudonym: String,
 }
 
 /// A protected service at work.
@@ -58,11 +71,46 @@ pub(crate) struct Upstream {
     pub(crate) config: config::Upstream,
     pub(crate) stack: Stack,
     pub(crate) pool: Pool<RequestBody>,
-    pub(crate) endpoint_names: Vec<String>,
+    /// In the order of the configuration.
+    pub(crate) endpoints: Vec<Offered>,
+    /// Every endpoint by number, whether it is offered or not; the same under all configurations.
+    places: Places,
     /// Whom a request is for by the endpoint it goes to, if that decides.
-    pub(crate) hosts: Option<Arc<[HeaderValue]>>,
-    /// Index of the route of each lane.
-    pub(crate) lanes: Vec<usize>,
+    pub(crate) hosts: Option<Places>,
+    /// The lane of each of its routes.
+    pub(crate) lanes: Vec<Lane>,
+    /// Every lane there was, by number.
+    lane_names: Vec<String>,
+}
+
+/// The endpoints that there were, by number.
+pub(crate) type Places = Arc<ArcSwap<Vec<Known>>>;
+
+/// An endpoint that a number stands for, or stood for last.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// `host:port`.
+    pub(crate) name: Arc<str>,
+    /// Whom a request to it is for.
+    pub(crate) host: Option<HeaderValue>,
+}
+
+/// An endpoint that calls may go to.
+#[derive(Clone, Debug)]
+pub(crate) struct Offered {
+    /// Its number in the stack and the pool, for as long as it lives.
+    pub(crate) number: usize,
+    /// `host:port`.
+    pub(crate) name: Arc<str>,
+}
+
+/// The lane of a route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
+    /// Its number in the stack.
+    pub(crate) number: usize,
+    /// The route, by index.
+    pub(crate) route: usize,
 }
 
 impl Gateway {
@@ -73,36 +121,37 @@ impl Gateway {
         diagnostics: Diagnostics,
         clock: Clock,
     ) -> Result<Arc<Self>, ConfigError> {
+        let pseudonym = pseudonym(&mut ThreadRng);
+        let Prepared { config, params, fields, routes } = Prepared::new(config, &pseudonym)?;
         let resolver = Resolver::new(LOOKUPS, RESOLVED_FOR, clock);
         let tls = TlsStore::load(&config, diagnostics.clone(), clock)?;
-        let upstreams = config
-            .upstreams
-            .iter()
+        let upstreams: Vec<_> = params
+            .into_iter()
             .enumerate()
-            .map(|(index, upstream)| {
+            .map(|(index, params)| {
                 let shared = (&resolver, tls.upstream(index).cloned(), clock);
-                Upstream::new(&config, index, upstream, shared)
+                Upstream::new(&config, index, params, shared)
             })
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect();
         let kill_switch = audited(diagnostics.clone());
         for upstream in &upstreams {
             kill_switch.attach(&upstream.stack)?;
         }
-        let routes = RouteTable::new(config.routes.iter().map(|route| route::Key {
-            host: route.host.as_deref(),
-            path: &route.path,
-            conditions: &route.conditions,
-            rewrites: route.rewrite.is_some(),
-        }));
-        let shape = shape(&config, &upstreams);
+        let mut listener_names = Vec::new();
+        let addresses: Vec<_> = config.listeners.iter().map(|at| at.address.to_string()).collect();
+        let listeners = succession::numbers(&mut listener_names, &addresses);
+        let shape = shape(&config, &upstreams, &listener_names, &listeners);
         let unmatched = Unmatched::new(shape.upstreams.clone(), diagnostics.clone());
         Ok(Arc::new(Self {
             routes,
-            fields: Fields::new(config.headers.clone(), &pseudonym(&mut ThreadRng))?,
+            fields,
             metrics: Arc::new(Metrics::new(shape)),
+            lanes: lanes(&config, &upstreams),
             upstreams,
+            listeners,
+            listener_names,
             access_log,
-            live: Live::default(),
+            live: Arc::default(),
             diagnostics,
             resolver,
             tls,
@@ -111,10 +160,22 @@ impl Gateway {
             replay: ReplayBytes::default(),
             unmatched: Arc::new(unmatched),
             clock,
-            calendar: Calendar::new(clock.now(), clock.unix_millis()),
-            return_path: Mutex::new(ReturnPath::new()),
+            calendar: Arc::new(Calendar::new(clock.now(), clock.unix_millis())),
+            return_path: Arc::new(Mutex::new(ReturnPath::new())),
+            pseudonym,
             config,
         }))
+    }
+
+    /// The lane of a route in its upstream's stack.
+    pub(crate) fn lane(&self, route: usize) -> usize {
+        self.lanes.get(route).copied().unwrap_or_default()
+    }
+
+    /// The listener of that number, if this configuration has it.
+    pub(crate) fn listener(&self, number: usize) -> Option<&config::Listener> {
+        let index = self.listeners.iter().position(|known| *known == number)?;
+        self.config.listeners.get(index)
     }
 
     /// What is kept back of a stated deadline for our answer's way to the caller.
@@ -141,46 +202,10 @@ impl Gateway {
 }
 
 impl Upstream {
-    fn new(
-        config: &GatewayConfig,
-        index: usize,
-        upstream: &config::Upstream,
-        (resolver, tls, clock): (&Resolver, Option<Arc<UpstreamTls>>, Clock),
-    ) -> Result<Self, ConfigError> {
-        let lanes: Vec<_> = config
-            .routes
-            .iter()
-            .enumerate()
-            .filter(|(_, route)| route.upstream == index)
-            .map(|(index, _)| index)
-            .collect();
-        let endpoints = upstream.endpoints.len();
-        let params = StackParams::new(&upstream.stack_config())
-            .map_err(|refused| refused.under(&format!("upstreams.{}", upstream.name)))?;
-        let stack = Stack::with_topology(
-            upstream.name.as_str(),
-            params,
-            clock,
-            endpoints,
-            lanes.len().max(1),
-        );
-        let places = upstream.endpoints.iter().map(place).collect();
-        let settings = pool_settings(upstream);
-        let hosts = upstream.endpoints.iter().filter_map(config::EndpointAddress::authority);
-        Ok(Self {
-            hosts: (upstream.host_header == HostHeader::Endpoint).then(|| hosts.collect()),
-            endpoint_names: upstream.endpoints.iter().map(ToString::to_string).collect(),
-            pool: Pool::with_tls(settings, places, tls, resolver.clone(), clock),
-            config: upstream.clone(),
-            stack,
-            lanes,
-        })
-    }
-
     /// Whom a request asks for that names nobody.
     pub(crate) fn host_name(&self) -> &str {
-        let tcp = |at: &&String| !at.starts_with("unix:");
-        self.endpoint_names.first().filter(tcp).map_or("localhost", String::as_str)
+        let tcp = |at: &&Offered| !at.name.starts_with("unix:");
+        self.endpoints.first().filter(tcp).map_or("localhost", |at| &at.name)
     }
 
     /// Whether an attempt whose caller left runs on.
@@ -191,24 +216,31 @@ impl Upstream {
         }
     }
 
+    /// What the endpoint of that number is called, whether it is offered now or not.
+    pub(crate) fn endpoint_name(&self, number: usize) -> Option<Arc<str>> {
+        self.places.load().get(number).map(|place| Arc::clone(&place.name))
+    }
+
     fn collect_transitions(&self, gateway: &Gateway) {
         while let Some(logged) = self.stack.with(|dependency, _, _| dependency.pop_transition()) {
             let to = logged.transition.to;
-            if let Some(route) = self.lanes.get(logged.lane) {
-                gateway.metrics.breaker_changed(*route, logged.endpoint, to);
+            let lane = self.lanes.iter().find(|lane| lane.number == logged.lane);
+            if let Some(lane) = lane {
+                gateway.metrics.breaker_changed(lane.route, logged.endpoint, to);
             }
-            let route = self.lanes.get(logged.lane).and_then(|at| gateway.config.routes.get(*at));
+            let route = lane.and_then(|lane| gateway.config.routes.get(lane.route));
+            let endpoint = self.endpoint_name(logged.endpoint).unwrap_or_default();
             let whose: [(&str, &(dyn Display + Sync)); 3] = [
                 ("upstream", &self.config.name),
-                ("endpoint", &self.endpoint_names[logged.endpoint]),
+                ("endpoint", &endpoint),
                 ("route", &route.map_or("", |route| route.name.as_str())),
             ];
             tell_moved(&gateway.diagnostics, &whose, logged.transition);
         }
         while let Some(logged) = self.stack.with(|dependency, _, _| dependency.pop_verdict()) {
-            let Some(endpoint) = self.endpoint_names.get(logged.endpoint) else { continue };
+            let Some(endpoint) = self.endpoint_name(logged.endpoint) else { continue };
             let whose: [(&str, &(dyn Display + Sync)); 2] =
-                [("upstream", &self.config.name), ("endpoint", endpoint)];
+                [("upstream", &self.config.name), ("endpoint", &endpoint)];
             tell_verdict(&gateway.diagnostics, &whose, logged.verdict);
         }
     }
@@ -300,17 +332,39 @@ fn pool_settings(upstream: &config::Upstream) -> PoolSettings {
     }
 }
 
-fn shape(config: &GatewayConfig, upstreams: &[Upstream]) -> Shape {
-    let labels = |upstream: &Upstream| UpstreamLabels {
-        upstream: upstream.config.name.clone(),
-        endpoints: upstream.endpoint_names.clone(),
+/// Of each route, the number of its lane.
+fn lanes(config: &GatewayConfig, upstreams: &[Upstream]) -> Vec<usize> {
+    let mut lanes = vec![0; config.routes.len()];
+    for lane in upstreams.iter().flat_map(|upstream| &upstream.lanes) {
+        lanes[lane.route] = lane.number;
+    }
+    lanes
+}
+
+fn shape(
+    config: &GatewayConfig,
+    upstreams: &[Upstream],
+    listener_names: &[String],
+    listeners: &[usize],
+) -> Shape {
+    let labels = |upstream: &Upstream| {
+        let places = upstream.endpoints.iter().map(|endpoint| endpoint.number + 1).max();
+        let mut endpoints = vec![String::new(); places.unwrap_or(0)];
+        for endpoint in &upstream.endpoints {
+            endpoints[endpoint.number] = endpoint.name.to_string();
+        }
+        UpstreamLabels { upstream: upstream.config.name.clone(), endpoints }
     };
     let route =
         |route: &config::Route| RouteLabels { route: route.name.clone(), upstream: route.upstream };
+    let listener = |(number, name): (usize, &String)| match listeners.contains(&number) {
+        true => name.clone(),
+        false => String::new(),
+    };
     Shape {
         routes: config.routes.iter().map(route).collect(),
         upstreams: upstreams.iter().map(labels).collect(),
-        listeners: config.listeners.iter().map(|at| at.address.to_string()).collect(),
+        listeners: listener_names.iter().enumerate().map(listener).collect(),
     }
 }
 

@@ -41,8 +41,10 @@ mod progress;
 mod queues;
 mod quota;
 mod refusal;
+mod reload;
 mod route;
 mod server;
+mod signals;
 mod tls;
 mod units;
 mod unmatched;
@@ -56,8 +58,8 @@ pub use config::{
     AccessLog, Alpn, CertificateFiles, ClientAuth, Conditions, ConfigErrors, Drain,
     EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming, HeaderCondition,
     HeaderEdits, HeaderNames, HeaderTest, HostHeader, Limits, Listener, ListenerTls, OnAbandon,
-    PathMatch, PeerRange, PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Sharing, TlsVersion,
-    Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
+    Origin, PathMatch, PeerRange, PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Sharing,
+    TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

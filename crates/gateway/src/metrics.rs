@@ -19,6 +19,7 @@ mod process;
 mod secured;
 mod shards;
 mod snapshot;
+mod succession;
 mod table;
 mod window;
 
@@ -30,13 +31,15 @@ use seawall_policy::{BreakerState, Cause, Class, GrpcCode, StopReason, Timestamp
 use self::family::{Family, Kind, Origin, Row};
 use self::labels::Label;
 use self::shards::Shards;
+use self::succession::Predecessor;
 use self::table::TABLE;
 use self::window::{Totals, Window};
 
-pub(crate) use self::collect::{Exposition, Format};
+pub(crate) use self::collect::{Exposition, Format, Present};
 pub(crate) use self::labels::{IgnoredBecause, IgnoredHeader, IgnoredHeaders, Refusal, Stage};
 pub(crate) use self::snapshot::{
-    BreakerView, BulkheadView, ListenerView, PoolView, Snapshot, Source, UpstreamSnapshot,
+    BreakerView, BulkheadView, ConfigView, ListenerView, PoolView, Snapshot, Source,
+    UpstreamSnapshot,
 };
 
 /// What the labels of the configuration are. Names differ from each other within a kind, and none
@@ -48,7 +51,7 @@ pub(crate) struct Shape {
     pub routes: Vec<RouteLabels>,
     /// The upstreams, by index.
     pub upstreams: Vec<UpstreamLabels>,
-    /// The listeners, by index: their addresses.
+    /// The listeners, by number: their addresses; empty for one that is gone.
     pub listeners: Vec<String>,
 }
 
@@ -66,7 +69,7 @@ pub(crate) struct RouteLabels {
 pub(crate) struct UpstreamLabels {
     /// Its name.
     pub upstream: String,
-    /// Its endpoints, by index, as `host:port`.
+    /// Its endpoints, by number, as `host:port`; empty for a number that is not in use.
     pub endpoints: Vec<String>,
 }
 
@@ -89,6 +92,8 @@ pub(crate) struct Metrics {
     blocks: [Block; TABLE.len()],
     cells: Shards,
     window: Mutex<Window>,
+    /// Of configurations that are over, and may still be counted in.
+    before: Mutex<Vec<Predecessor>>,
 }
 
 /// Where a family's counters lie.
@@ -119,7 +124,13 @@ impl Metrics {
                 cells += series * if row.kind == Kind::Histogram { CELLS } else { 1 };
             }
         }
-        Self { shape, blocks, cells: Shards::new(cells), window: Mutex::default() }
+        Self {
+            shape,
+            blocks,
+            cells: Shards::new(cells),
+            window: Mutex::default(),
+            before: Mutex::default(),
+        }
     }
 
     /// A request has its answer; `status` is 0 where the caller left before one.
@@ -225,6 +236,10 @@ impl Metrics {
     /// Keeps the totals of which the retry ratio is made. To be called about once a second, by
     /// the housekeeping task; a call that comes too early does nothing, and a scrape calls it too.
     pub(crate) fn tick(&self, now: Timestamp) {
+        let is_due = self.window.lock().is_due(now);
+        if is_due {
+            self.settle();
+        }
         let mut window = self.window.lock();
         if window.is_due(now) {
             let totals = (0..self.shape.upstreams.len()).map(|upstream| self.totals(upstream));

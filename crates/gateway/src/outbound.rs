@@ -12,6 +12,7 @@ use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, Timestamp, remai
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
+use crate::gateway::Places;
 use crate::grpc::Outgoing;
 use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
 use crate::progress::Progress;
@@ -41,7 +42,7 @@ pub(crate) struct Outbound {
     /// When our answer must leave by the caller's word; the margin is off it already.
     pub(crate) stated: Option<Timestamp>,
     /// Whom it is for by endpoint; `None`: the request says so itself.
-    pub(crate) hosts: Option<Arc<[HeaderValue]>>,
+    pub(crate) hosts: Option<Places>,
     /// Names of the fields to state deadline and attempt in; `None`: do not.
     pub(crate) names: Option<HeaderNames>,
     pub(crate) protocol: Protocol,
@@ -176,7 +177,9 @@ impl Outbound {
             Protocol::Http1 => Version::HTTP_11,
             Protocol::H2c => Version::HTTP_2,
         };
-        if let Some(host) = self.hosts.as_ref().and_then(|hosts| hosts.get(context.endpoint())) {
+        let places = self.hosts.as_ref().map(|places| places.load());
+        let place = places.as_ref().and_then(|places| places.get(context.endpoint()));
+        if let Some(host) = place.and_then(|place| place.host.as_ref()) {
             address(&mut request, host, self.protocol);
         }
         // hyper drops the body of a GET that announces neither a length nor a coding.

@@ -64,7 +64,7 @@ pub(crate) async fn handle_request(
     exchange.called = true;
     let downstream = plan.upgrades.then(|| hyper::upgrade::on(upgradable(&mut parts)));
     let call = Call {
-        lane: route.lane,
+        lane: gateway.lane(plan.route),
         safety: plan.safety,
         owner: route.owns_retries,
         deadline: plan.deadline,
@@ -288,7 +288,7 @@ fn forward_fields(
 
 fn trusts_deadline(gateway: &Gateway, listener: usize, peer: IpAddr) -> bool {
     let loopback = peer.to_canonical().is_loopback();
-    let listener = gateway.config.listeners.get(listener);
+    let listener = gateway.listener(listener);
     loopback && listener.is_some_and(|listener| listener.trust_loopback_deadline)
 }
 

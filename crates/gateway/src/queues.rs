@@ -83,7 +83,8 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
     let mut queues = vec![of_writer(gateway.diagnostics.depth(), "diagnostics")];
     queues.extend(gateway.access_log.depth().map(|depth| of_writer(depth, "access log")));
     let lookups = resolver.max_in_flight as u64;
-    let files = u64::from(gateway.config.kill_switch.is_some());
+    let files = u64::from(gateway.config.kill_switch.is_some())
+        + 2 * u64::from(gateway.config.origin.file().is_some());
     // One look in turn, and one for a signal.
     let files = files + if gateway.tls.is_empty() { 0 } else { 2 };
     let (kinds, most_kinds) = gateway.unmatched.kinds();
@@ -114,7 +115,7 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
         row(
             "blocking threads",
             lookups + files,
-            "cannot be: one for each name lookup, one for the kill switch's file, two for certificates",
+            "cannot be: one for each name lookup, one that looks at each file, one that reads it",
         ),
         QueueView {
             depth: Some(gateway.kill_switch.list().len() as u64),
@@ -194,11 +195,10 @@ fn routes(gateway: &Gateway, upstream: &Upstream) -> Vec<QueueView> {
     let Some(limit) = upstream.config.bulkhead.lane_limit else { return Vec::new() };
     let name = &upstream.config.name;
     upstream.stack.with(|dependency, _, _| {
-        let lanes = upstream.lanes.iter().enumerate();
-        let rows = lanes.filter_map(|(lane, route)| {
-            let route = &gateway.config.routes.get(*route)?.name;
+        let rows = upstream.lanes.iter().filter_map(|lane| {
+            let route = &gateway.config.routes.get(lane.route)?.name;
             Some(QueueView {
-                depth: Some(u64::from(dependency.bulkhead().in_flight_of(lane))),
+                depth: Some(u64::from(dependency.bulkhead().in_flight_of(lane.number))),
                 ..row(
                     format!("calls to {name} of {route}"),
                     u64::from(limit),

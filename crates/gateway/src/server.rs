@@ -28,6 +28,7 @@ mod abandon;
 mod accept;
 mod bind;
 mod conn;
+mod control;
 mod detect;
 mod drain;
 mod frames;
@@ -44,16 +45,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use seawall::Clock;
 use seawall_policy::Timestamp;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch as channel};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, watch as channel};
 use tokio::task::JoinSet;
 
 pub(crate) use bind::{BACKLOG, bind, max_connections_default, raise_file_limit};
+pub(crate) use control::{Control, Listening};
 pub(crate) use drain::{
     DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
 };
@@ -62,6 +65,7 @@ pub(crate) use state::ConnInfo;
 
 use accept::Acceptor;
 use conn::ConnSettings;
+use control::{Change, Doors, Room};
 use drain::{DrainClock, Left};
 use state::{ConnGuard, ConnParts};
 
@@ -151,6 +155,9 @@ pub(crate) struct Server {
     gauges: Arc<ConnectionGauges>,
     changed: Arc<Notify>,
     view: channel::Sender<DrainView>,
+    doors: Doors,
+    control: Control,
+    changes: mpsc::Receiver<Change>,
 }
 
 impl Server {
@@ -159,7 +166,16 @@ impl Server {
     pub(crate) fn new(options: ServerOptions, clock: Clock, listeners: usize) -> Self {
         let view = channel::Sender::new(DrainView::SERVING);
         let gauges = Arc::new(ConnectionGauges::new(listeners));
-        Self { options, clock, gauges, changed: Arc::default(), view }
+        // One at a time: a reload waits until it is done.
+        let (control, changes) = mpsc::channel(1);
+        let (doors, control) = (Doors::default(), Control(control));
+        Self { options, clock, gauges, changed: Arc::default(), view, doors, control, changes }
+    }
+
+    /// What to change it by while it runs.
+    #[must_use]
+    pub(crate) fn control(&self) -> Control {
+        self.control.clone()
     }
 
     /// Its counts.
@@ -179,7 +195,7 @@ impl Server {
     /// Upgraded connections are in the hands of those who upgraded them: they should end by
     /// [`ConnInfo::closing`], and are counted as cut if they did not end before.
     pub(crate) async fn run<H, F, B>(
-        self,
+        mut self,
         listeners: Vec<(TcpListener, ListenerOptions)>,
         handler: H,
         mut signal: DrainSignal,
@@ -191,25 +207,77 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let room = Arc::new(Semaphore::new(self.options.max_connections.max(1)));
+        let mut room = Room::new(self.options.max_connections);
         let mut acceptors = JoinSet::new();
-        for (index, (listener, options)) in listeners.into_iter().enumerate() {
-            let start = self.starter(index, options, handler.clone());
-            let room = Arc::clone(&room);
-            let (gauges, drain) = (self.gauges(), self.view.subscribe());
-            acceptors.spawn(Acceptor { listener, index, room, gauges, drain, start }.run());
+        for (number, (socket, options)) in listeners.into_iter().enumerate() {
+            let listening = Listening { number, socket: None, options };
+            self.open(listening, socket, &room, &mut acceptors, &handler);
         }
-        signal.reached(1).await;
+        loop {
+            let change = tokio::select! {
+                biased;
+                () = signal.reached(1) => break,
+                Some(change) = self.changes.recv() => change,
+            };
+            self.options = change.options;
+            room.resize(change.options.max_connections).await;
+            let stays = |number| change.listeners.iter().any(|it| it.number == number);
+            self.doors.close_all_but(self.clock.now(), stays);
+            for mut listening in change.listeners {
+                let settings = self.settings(&listening.options);
+                match (self.doors.open(listening.number), listening.socket.take()) {
+                    (Some(open), _) => open.settings.store(Arc::new(settings)),
+                    (None, Some(socket)) => {
+                        self.open(listening, socket, &room, &mut acceptors, &handler);
+                    }
+                    (None, None) => {}
+                }
+            }
+            // Whoever asked may have left.
+            let _ = change.done.send(());
+            while acceptors.try_join_next().is_some() {}
+        }
+        self.changes.close();
         self.drain(signal, acceptors).await
+    }
+
+    fn settings(&self, options: &ListenerOptions) -> ConnSettings {
+        ConnSettings { server: self.options, listener: options.clone() }
+    }
+
+    /// Accepts from a socket from now on.
+    fn open<H, F, B>(
+        &mut self,
+        listening: Listening,
+        listener: TcpListener,
+        room: &Room,
+        acceptors: &mut JoinSet<()>,
+        handler: &H,
+    ) where
+        H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let index = listening.number;
+        self.gauges.grow(index + 1);
+        let settings = self.settings(&listening.options);
+        let open = self.doors.add(index, settings);
+        let (settings, drain) = (Arc::clone(&open.settings), open.view.subscribe());
+        let start = self.starter(index, settings, drain.clone(), handler.clone());
+        let (room, gauges) = (Arc::clone(&room.places), self.gauges());
+        acceptors.spawn(Acceptor { listener, index, room, gauges, drain, start }.run());
     }
 
     /// What is done with each connection a listener accepts.
     fn starter<H, F, B>(
         &self,
         index: usize,
-        options: ListenerOptions,
+        settings: Arc<ArcSwap<ConnSettings>>,
+        drain: channel::Receiver<DrainView>,
         handler: H,
-    ) -> impl FnMut(Socket, SocketAddr, OwnedSemaphorePermit) + Send + 'static
+    ) -> impl FnMut(Socket, SocketAddr, OwnedSemaphorePermit) + Send + 'static + use<H, F, B>
     where
         H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -217,10 +285,8 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let settings = Arc::new(ConnSettings { server: self.options, listener: options });
         let clock = self.clock;
         let (gauges, changed) = (self.gauges(), Arc::clone(&self.changed));
-        let drain = self.view.subscribe();
         move |socket, peer, permit| {
             gauges.on_accept(index);
             let guard = ConnGuard {
@@ -231,6 +297,7 @@ impl Server {
                 reason: CloseReason::Failed,
                 _room: permit,
             };
+            let settings = settings.load_full();
             let parts = ConnParts {
                 peer,
                 tls: None,
@@ -241,7 +308,6 @@ impl Server {
                 drain: drain.clone(),
                 changed: Arc::clone(&changed),
             };
-            let settings = Arc::clone(&settings);
             tokio::spawn(conn::serve(socket, parts, guard, settings, handler.clone()));
         }
     }
@@ -276,12 +342,14 @@ impl Server {
     }
 
     fn show(&self, began: Timestamp, phase: DrainPhase, drain: &DrainClock) {
-        self.view.send_replace(DrainView {
+        let view = DrainView {
             phase,
             in_flight_until: drain.in_flight_until(),
             began,
             accept_until: began.after(self.options.drain.accept),
-        });
+        };
+        self.view.send_replace(view);
+        self.doors.show(view);
     }
 
     fn left(&self) -> Left {

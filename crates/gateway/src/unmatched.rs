@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -21,25 +22,30 @@ use crate::metrics::UpstreamLabels;
 pub(crate) struct Unmatched {
     upstreams: Vec<UpstreamLabels>,
     diagnostics: Diagnostics,
-    seen: Mutex<Seen>,
+    /// Over all reloads.
+    seen: Arc<Mutex<Seen>>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     /// In the order of their coming; at most [`MOST_KINDS`].
     kinds: Vec<String>,
-    /// By upstream and place of the kind; [`MOST_KINDS`] is the place of all others.
-    counts: BTreeMap<(usize, usize), u64>,
+    /// By upstream's name, and place of the kind; [`MOST_KINDS`] is the place of all others.
+    counts: BTreeMap<String, BTreeMap<usize, u64>>,
     /// Whether one of the others was told of.
     told_others: bool,
 }
 
 impl Seen {
     /// Counts one; whether it is to be told of.
-    fn count(&mut self, upstream: usize, kind: &str) -> bool {
+    fn count(&mut self, upstream: &str, kind: &str) -> bool {
         let known = self.kinds.iter().position(|known| known == kind);
         let place = known.unwrap_or(self.kinds.len());
-        *self.counts.entry((upstream, place)).or_default() += 1;
+        let counts = match self.counts.get_mut(upstream) {
+            Some(counts) => counts,
+            None => self.counts.entry(upstream.to_owned()).or_default(),
+        };
+        *counts.entry(place).or_default() += 1;
         match (known, place < MOST_KINDS) {
             (Some(_), _) => false,
             (None, true) => {
@@ -54,7 +60,15 @@ impl Seen {
 impl Unmatched {
     /// None yet; kinds are told of through `diagnostics`.
     pub(crate) fn new(upstreams: Vec<UpstreamLabels>, diagnostics: Diagnostics) -> Self {
-        Self { upstreams, diagnostics, seen: Mutex::default() }
+        Self { upstreams, diagnostics, seen: Arc::default() }
+    }
+
+    /// Goes on counting for the upstreams of another configuration; what was counted for those
+    /// that it does not have is forgotten.
+    pub(crate) fn succeed(&self, upstreams: Vec<UpstreamLabels>) -> Self {
+        let is_known = |name: &String| upstreams.iter().any(|known| known.upstream == *name);
+        self.seen.lock().counts.retain(|name, _| is_known(name));
+        Self { upstreams, diagnostics: self.diagnostics.clone(), seen: Arc::clone(&self.seen) }
     }
 
     /// Counts an error of an attempt at an endpoint, both by index.
@@ -65,11 +79,11 @@ impl Unmatched {
         error: &(dyn Error + Send + Sync + 'static),
     ) {
         let kind = kind_of(error);
-        if !self.seen.lock().count(upstream, &kind) {
-            return;
-        }
         let known = self.upstreams.get(upstream);
         let name = known.map_or("", |known| known.upstream.as_str());
+        if !self.seen.lock().count(name, &kind) {
+            return;
+        }
         let endpoint = known.and_then(|known| known.endpoints.get(endpoint));
         let endpoint = endpoint.map_or("", String::as_str);
         self.diagnostics.warn(
@@ -92,11 +106,14 @@ impl Unmatched {
     /// The kinds that were seen of an upstream, and `other`, which is always there.
     pub(crate) fn counts(&self, upstream: usize) -> Vec<(String, u64)> {
         let seen = self.seen.lock();
-        let of = seen.counts.range((upstream, 0)..(upstream, MOST_KINDS));
+        let name = self.upstreams.get(upstream).map_or("", |known| known.upstream.as_str());
+        let of = seen.counts.get(name);
         let mut counts: Vec<_> = of
-            .filter_map(|((_, place), count)| Some((seen.kinds.get(*place)?.clone(), *count)))
+            .into_iter()
+            .flatten()
+            .filter_map(|(place, count)| Some((seen.kinds.get(*place)?.clone(), *count)))
             .collect();
-        let others = seen.counts.get(&(upstream, MOST_KINDS)).copied().unwrap_or(0);
+        let others = of.and_then(|of| of.get(&MOST_KINDS)).copied().unwrap_or(0);
         counts.push((OTHER.to_owned(), others));
         counts
     }

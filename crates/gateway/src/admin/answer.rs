@@ -15,6 +15,7 @@ use super::query::Query;
 use super::views::{Readiness, RetriesChange, RetriesState};
 use super::{Desk, Ends, table};
 use crate::metrics::Format;
+use crate::reload::Reloaded;
 use crate::units::parse_duration;
 
 type Answer = Response<Full<Bytes>>;
@@ -54,6 +55,10 @@ pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) 
         Known::SetRetries => {
             set_retries(desk, ends, &query).unwrap_or_else(|refused| refused.answer())
         }
+        Known::Reload => match check_peer(ends) {
+            Ok(()) => reloaded(desk.backend.reload(ends.peer).await),
+            Err(refused) => refused.answer(),
+        },
     }
 }
 
@@ -68,6 +73,7 @@ enum Known {
     Queues,
     Retries,
     SetRetries,
+    Reload,
 }
 
 impl Known {
@@ -82,6 +88,12 @@ impl Known {
 
 /// Finds what is asked for.
 fn find(path: &str, method: &Method) -> Result<Known, Refusal> {
+    if path == "/reload" {
+        return match method {
+            &Method::POST => Ok(Known::Reload),
+            _ => Err(Refusal::of_method(method, "POST")),
+        };
+    }
     let (read, write) = match path {
         "/" => (Known::Index, None),
         "/livez" | "/healthz" => (Known::Live, None),
@@ -100,9 +112,7 @@ fn find(path: &str, method: &Method) -> Result<Known, Refusal> {
         (&Method::PUT, Some(write)) => Ok(write),
         _ => {
             let allow = if write.is_some() { "GET, HEAD, PUT" } else { "GET, HEAD" };
-            let error = ConfigError::new("method", shown(method.as_str()), allow);
-            let refusal = Refusal::of(StatusCode::METHOD_NOT_ALLOWED, error);
-            Err(Refusal { allow: Some(allow), ..refusal })
+            Err(Refusal::of_method(method, allow))
         }
     }
 }
@@ -195,6 +205,16 @@ fn upstreams(desk: &Desk, query: &Query<'_>) -> Answer {
     }
 }
 
+/// What became of a reload. What is wrong is said as `seawall check` says it.
+fn reloaded((reloaded, hash): (Reloaded, String)) -> Answer {
+    match &reloaded {
+        Reloaded::Refused(why) => text(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}\n")),
+        Reloaded::Applied | Reloaded::Unchanged => {
+            json(&serde_json::json!({"result": reloaded.as_str(), "hash": hash}))
+        }
+    }
+}
+
 /// Switches retries; the switch leaves the line that tells who did.
 fn set_retries(desk: &Desk, ends: Ends, query: &Query<'_>) -> Result<Answer, Refusal> {
     check_peer(ends)?;
@@ -279,6 +299,12 @@ impl Refusal {
         Self { status, error, allow: None }
     }
 
+    /// A method that is none of `allow`.
+    fn of_method(method: &Method, allow: &'static str) -> Self {
+        let error = ConfigError::new("method", shown(method.as_str()), allow);
+        Self { allow: Some(allow), ..Self::of(StatusCode::METHOD_NOT_ALLOWED, error) }
+    }
+
     fn answer(&self) -> Answer {
         let body = line(&Problem {
             title: self.status.canonical_reason().unwrap_or("refused"),
@@ -342,6 +368,7 @@ GET  /queues              JSON: every queue with its bound
 GET  /retries             JSON: whether retries are on
 PUT  /retries?state=off&ttl=10m[&upstream=NAME][&reason=TEXT]
 PUT  /retries?state=on[&upstream=NAME][&reason=TEXT]
+POST /reload              reads the configuration again; 422 with what is wrong
 ";
 /// Bytes of a request body that are read.
 const BODY_BYTES: usize = 4096;

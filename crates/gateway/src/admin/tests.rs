@@ -5,16 +5,20 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::metrics::Format;
+use crate::reload::Reloaded;
 
 #[derive(Debug)]
 pub(super) struct Backend {
     readiness: Mutex<Readiness>,
     pub(super) changes: Mutex<Vec<(Option<String>, RetriesChange)>>,
+    /// What is wrong with the configuration.
+    refused: Mutex<Option<String>>,
 }
 
 impl Backend {
     pub(super) fn new() -> Self {
-        Self { readiness: Mutex::new(Readiness::Starting), changes: Mutex::default() }
+        let (changes, refused) = (Mutex::default(), Mutex::default());
+        Self { readiness: Mutex::new(Readiness::Starting), changes, refused }
     }
 }
 
@@ -57,6 +61,12 @@ impl AdminBackend for Backend {
         }
         self.changes.lock().push((upstream.map(str::to_owned), change));
         Ok(())
+    }
+
+    fn reload(&self, by: SocketAddr) -> Reloading {
+        let refused = self.refused.lock().clone();
+        let reloaded = refused.map_or(Reloaded::Applied, Reloaded::Refused);
+        Box::pin(async move { (reloaded, format!("by {}", by.ip())) })
     }
 
     fn render_metrics(&self, format: Format) -> String {

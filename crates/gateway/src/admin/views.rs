@@ -1,13 +1,15 @@
 //! What the admin port asks the gateway, and what it tells.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::metrics::Format;
+use crate::reload::Reloaded;
 
-/// Whoever knows the gateway's state. Every method answers at once.
+/// Whoever knows the gateway's state. Every method but [`AdminBackend::reload`] answers at once.
 pub(crate) trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
     /// Whether traffic should come.
     fn ready(&self) -> Readiness;
@@ -26,9 +28,14 @@ pub(crate) trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
         upstream: Option<&str>,
         change: RetriesChange,
     ) -> Result<(), UnknownUpstream>;
+    /// Reads the configuration again, for who asks.
+    fn reload(&self, by: SocketAddr) -> Reloading;
     /// The text of a scrape.
     fn render_metrics(&self, format: Format) -> String;
 }
+
+/// A reload under way: what becomes of it, and the hash of what is in force then.
+pub(crate) type Reloading = Pin<Box<dyn Future<Output = (Reloaded, String)> + Send>>;
 
 /// Whether traffic should come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ use seawall_policy::{
 use super::balance::Sharing;
 use super::edits::HeaderEdits;
 use super::matching::{Conditions, PathMatch};
+use super::origin::Origin;
 
 /// Everything `seawall run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct GatewayConfig {
     pub access_log: AccessLog,
     /// A file that switches retries off while it says so; watched.
     pub kill_switch: Option<PathBuf>,
+    /// Where all this was read.
+    pub origin: Origin,
 }
 
 impl GatewayConfig {

@@ -14,7 +14,7 @@ fn read(text: &str) -> Result<(GatewayConfig, Vec<Warning>), ConfigErrors> {
         "TRICK" => Some("5s\n    retry: off".to_owned()),
         _ => None,
     };
-    parse(text.as_bytes().to_vec(), "seawall.yaml".to_owned(), &Overrides::default(), &lookup)
+    parse(text.as_bytes().to_vec(), "seawall.yaml".to_owned(), None, &Overrides::default(), &lookup)
 }
 
 /// A file with one upstream, `section` under it.
@@ -390,7 +390,7 @@ fn a_password_is_shown_neither_of_a_file_nor_of_the_command_line_nor_of_a_variab
     let text = format!("version: 1\nupstreams: {{a: {{endpoints: ['{url}', '{url}']}}}}\n");
     for (lookup, text) in [("", text), ("sesame", MINIMAL.replace("//", "//me:${SECRET}@"))] {
         let lookup = |name: &str| (name == "SECRET").then(|| lookup.to_owned());
-        let errors = parse(text.into_bytes(), "f".into(), &Overrides::default(), &lookup);
+        let errors = parse(text.into_bytes(), "f".into(), None, &Overrides::default(), &lookup);
         let told = errors.unwrap_err();
         let told = format!("{told}{}", told.coloured());
         assert!(told.contains("http://***@") && !told.contains("sesame"), "{told}");
@@ -432,7 +432,7 @@ fn addresses_of_the_command_line_are_checked_like_those_of_a_file() {
     let several =
         format!("{MINIMAL}listeners: [{{address: '127.0.0.1:1'}}, {{address: '127.0.0.1:2'}}]\n");
     let overrides = Overrides { listen: bound("127.0.0.1:3"), admin: None };
-    let errors = parse(several.into_bytes(), "f".into(), &overrides, &|_| None).unwrap_err();
+    let errors = parse(several.into_bytes(), "f".into(), None, &overrides, &|_| None).unwrap_err();
     assert_eq!(errors.fields().collect::<Vec<_>>(), ["listeners"]);
 }
 
@@ -645,7 +645,7 @@ fn what_is_set_in_a_field_is_shown_neither_by_debug_nor_by_an_error() {
     assert!(!format!("{config:?}").contains("sesame"));
     let lookup = |name: &str| (name == "SECRET").then(|| "sesame\n".to_owned());
     let text = text("'${SECRET}'").into_bytes();
-    let errors = parse(text, "f".into(), &Overrides::default(), &lookup).unwrap_err();
+    let errors = parse(text, "f".into(), None, &Overrides::default(), &lookup).unwrap_err();
     assert_eq!(errors.fields().collect::<Vec<_>>(), ["routes[0].request_headers.set.X-A"]);
     assert!(!errors.to_string().contains("sesame"), "{errors}");
 }
@@ -701,7 +701,7 @@ fn variables_fill_values_and_never_keys() {
 fn the_grace_of_the_environment_bounds_the_drain() {
     let with_grace = |grace: &str, text: &str| {
         let lookup = |name: &str| (name == edge::GRACE_VARIABLE).then(|| grace.to_owned());
-        parse(text.as_bytes().to_vec(), "f".into(), &Overrides::default(), &lookup)
+        parse(text.as_bytes().to_vec(), "f".into(), None, &Overrides::default(), &lookup)
             .map(|(config, _)| config.drain)
             .map_err(|errors| errors.fields().map(str::to_owned).collect::<Vec<_>>())
     };

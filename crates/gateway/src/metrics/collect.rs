@@ -20,6 +20,7 @@ use super::snapshot::{BreakerView, ListenerView, PoolView, UpstreamSnapshot};
 use super::table::TABLE;
 use super::window::real;
 use super::{BOUNDS, Metrics, Snapshot, Source, secured};
+use crate::reload::Reloaded;
 use crate::server::CloseReason;
 
 /// The text a scrape gets.
@@ -48,22 +49,36 @@ impl Format {
     }
 }
 
+/// The counters of the configuration in force, and who keeps the rest of its state.
+pub(crate) type Present = (Arc<Metrics>, Arc<dyn Source>);
+
 /// What the collector reads.
-#[derive(Debug)]
 struct Exposed {
-    metrics: Arc<Metrics>,
-    source: Arc<dyn Source>,
+    present: Box<dyn Fn() -> Present + Send + Sync>,
     clock: Clock,
     started_seconds: f64,
 }
 
+impl fmt::Debug for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exposed").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
 impl Exposition {
     /// Shows `metrics`, and what `source` keeps. The moment of this call is shown as the start.
-    #[must_use]
+    #[cfg(test)]
     pub(crate) fn new(metrics: Arc<Metrics>, source: Arc<dyn Source>, clock: Clock) -> Self {
+        Self::of(move || (Arc::clone(&metrics), Arc::clone(&source)), clock)
+    }
+
+    /// Shows what `present` gives at each scrape. The moment of this call is shown as the start.
+    #[must_use]
+    pub(crate) fn of(present: impl Fn() -> Present + Send + Sync + 'static, clock: Clock) -> Self {
+        let present = Box::new(present);
         let started_seconds = Duration::from_millis(clock.unix_millis()).as_secs_f64();
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Exposed { metrics, source, clock, started_seconds }));
+        registry.register_collector(Box::new(Exposed { present, clock, started_seconds }));
         Self { registry }
     }
 
@@ -103,14 +118,17 @@ impl From<bool> for Number {
 impl Collector for Exposed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = self.clock.now();
-        self.metrics.tick(now);
+        let (metrics, source) = (self.present)();
+        metrics.tick(now);
+        metrics.settle();
         let mut snapshot = Snapshot {
-            listeners: vec![ListenerView::default(); self.metrics.shape.listeners.len()],
-            upstreams: vec![UpstreamSnapshot::default(); self.metrics.shape.upstreams.len()],
+            listeners: vec![ListenerView::default(); metrics.shape.listeners.len()],
+            upstreams: vec![UpstreamSnapshot::default(); metrics.shape.upstreams.len()],
             ..Snapshot::default()
         };
-        self.source.collect(&mut snapshot);
-        let scrape = Scrape { exposed: self, snapshot: &snapshot, process: Process::read(), now };
+        source.collect(&mut snapshot);
+        let (snapshot, metrics) = (&snapshot, &*metrics);
+        let scrape = Scrape { exposed: self, metrics, snapshot, process: Process::read(), now };
         TABLE.iter().try_for_each(|row| scrape.family(row, &mut encoder))
     }
 }
@@ -118,6 +136,7 @@ impl Collector for Exposed {
 /// One scrape.
 pub(super) struct Scrape<'a> {
     exposed: &'a Exposed,
+    metrics: &'a Metrics,
     pub(super) snapshot: &'a Snapshot,
     process: Process,
     now: Timestamp,
@@ -149,7 +168,7 @@ impl<'a> Scrape<'a> {
 
     /// A family of our own counters: every combination of its labels' values.
     fn own(&self, row: &Row, family: &mut MetricEncoder<'_>) -> fmt::Result {
-        let metrics = &self.exposed.metrics;
+        let metrics = self.metrics;
         for series in 0..metrics.series(row.family) {
             let Some(values) = metrics.values(row, series) else { continue };
             match row.kind {
@@ -206,6 +225,17 @@ impl<'a> Scrape<'a> {
                 self.per_listener(family)
             }
             Family::Draining => one(snapshot.draining.into()),
+            Family::ConfigReloads => Reloaded::LABELS
+                .into_iter()
+                .zip(snapshot.config.reloads)
+                .map(|(result, count)| (vec![result], Number::Whole(count)))
+                .collect(),
+            Family::ConfigLastReload => one(snapshot.config.last_reload_successful.into()),
+            Family::ConfigSince => {
+                let since = Duration::from_millis(snapshot.config.in_force_since_unix_ms);
+                one(Number::Real(since.as_secs_f64()))
+            }
+            Family::ConfigInfo => vec![(vec![snapshot.config.hash.as_str()], Number::Whole(1))],
             Family::Build => vec![(vec![env!("CARGO_PKG_VERSION")], Number::Whole(1))],
             Family::ProcessOpenFiles => known(self.process.open_files),
             Family::ProcessMaxFiles => known(self.process.max_files),
@@ -218,9 +248,7 @@ impl<'a> Scrape<'a> {
     fn per_upstream(&self, family: Family) -> Vec<(Values<'a>, Number)> {
         let each = |(index, upstream): (usize, &UpstreamSnapshot)| {
             let number = match family {
-                Family::RetryRatio => {
-                    Number::Real(self.exposed.metrics.retry_ratio(self.now, index))
-                }
+                Family::RetryRatio => Number::Real(self.metrics.retry_ratio(self.now, index)),
                 Family::BudgetBalance => Number::Real(real(upstream.budget_millitokens?) / 1e3),
                 Family::BudgetExhausted => Number::Whole(upstream.budget_exhausted),
                 Family::RateAvailable => Number::Whole(upstream.rate_available?.into()),
@@ -244,8 +272,8 @@ impl<'a> Scrape<'a> {
     }
 
     pub(super) fn listeners(&self) -> impl Iterator<Item = (&'a str, &'a ListenerView)> {
-        let names = self.exposed.metrics.shape.listeners.iter().map(String::as_str);
-        names.zip(&self.snapshot.listeners)
+        let names = self.metrics.shape.listeners.iter().map(String::as_str);
+        names.zip(&self.snapshot.listeners).filter(|(name, _)| !name.is_empty())
     }
 
     fn per_listener(&self, family: Family) -> Vec<(Values<'a>, Number)> {
@@ -293,7 +321,7 @@ impl<'a> Scrape<'a> {
     }
 
     fn breakers(&self) -> Vec<(Values<'a>, Number)> {
-        let shape = &self.exposed.metrics.shape;
+        let shape = &self.metrics.shape;
         let each = |breaker: &BreakerView| {
             let route = shape.routes.get(breaker.route)?;
             let upstream = shape.upstreams.get(route.upstream)?;
@@ -311,7 +339,7 @@ impl<'a> Scrape<'a> {
     }
 
     pub(super) fn upstream(&self, index: usize) -> Option<&'a str> {
-        self.exposed.metrics.shape.upstreams.get(index).map(|known| known.upstream.as_str())
+        self.metrics.shape.upstreams.get(index).map(|known| known.upstream.as_str())
     }
 }
 

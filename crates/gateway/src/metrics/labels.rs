@@ -5,7 +5,9 @@ use seawall_policy::{BreakerState, Class, StopReason};
 use super::causes::CAUSES;
 pub(super) use super::causes::cause;
 
+use super::succession::present;
 use super::{Shape, codes::GRPC_CODES};
+use crate::reload::Reloaded;
 use crate::server::CloseReason;
 use crate::tls::{HandshakeResult, UpstreamTls};
 
@@ -39,6 +41,8 @@ pub(super) enum Label {
     Renewal,
     Lookup,
     Version,
+    ReloadResult,
+    Hash,
 }
 
 impl Label {
@@ -64,9 +68,14 @@ impl Label {
             Self::Stage => "stage",
             Self::BreakerTo => "to",
             Self::PoolState => "state",
-            Self::Handshake | Self::UpstreamHandshake | Self::Renewal | Self::Lookup => "result",
+            Self::Handshake
+            | Self::UpstreamHandshake
+            | Self::Renewal
+            | Self::Lookup
+            | Self::ReloadResult => "result",
             Self::Certificate => "certificate",
             Self::Version => "version",
+            Self::Hash => "hash",
         }
     }
 
@@ -90,6 +99,7 @@ impl Label {
             Self::UpstreamHandshake => &UpstreamTls::LABELS,
             Self::Renewal => RENEWALS,
             Self::Lookup => LOOKUPS,
+            Self::ReloadResult => &Reloaded::LABELS,
             _ => &[],
         }
     }
@@ -102,7 +112,7 @@ impl Label {
             Self::Listener => shape.listeners.len(),
             Self::StopReason => StopReason::ALL.len(),
             Self::Endpoint => shape.most_endpoints(),
-            Self::RouteUpstream | Self::Version => 1,
+            Self::RouteUpstream | Self::Version | Self::Hash => 1,
             _ => self.fixed().len(),
         }
     }
@@ -115,9 +125,9 @@ impl Label {
             Self::RouteUpstream => {
                 Some(shape.upstream_of(route).map_or(NO_ROUTE, |known| &known.upstream))
             }
-            Self::Endpoint => shape.upstream_of(route)?.endpoints.get(index).map(String::as_str),
+            Self::Endpoint => present(shape.upstream_of(route)?.endpoints.get(index)),
             Self::Upstream => shape.upstreams.get(index).map(|known| known.upstream.as_str()),
-            Self::Listener => shape.listeners.get(index).map(String::as_str),
+            Self::Listener => present(shape.listeners.get(index)),
             Self::StopReason => StopReason::ALL.get(index).map(|reason| reason.as_str()),
             _ => self.fixed().get(index).copied(),
         }

@@ -2,6 +2,7 @@
 
 use seawall_policy::{BreakerState, EjectionReason, Standing};
 
+use crate::reload::Reloaded;
 use crate::server::CloseReason;
 use crate::tls::{HandshakeResult, UpstreamTls};
 
@@ -31,10 +32,25 @@ pub(crate) struct Snapshot {
     pub(crate) lookups: [u64; 2],
     /// Answers past their time that were used since the start.
     pub(crate) stale_answers: u64,
+    /// The configuration in force.
+    pub config: ConfigView,
     /// One for each listener.
     pub(crate) listeners: Vec<ListenerView>,
     /// One for each upstream.
     pub upstreams: Vec<UpstreamSnapshot>,
+}
+
+/// The configuration in force, and how it came to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConfigView {
+    /// Reloads since the start, by what became of them.
+    pub(crate) reloads: [u64; Reloaded::LABELS.len()],
+    /// Whether the last one was not refused; true before the first.
+    pub(crate) last_reload_successful: bool,
+    /// Since when it is in force.
+    pub(crate) in_force_since_unix_ms: u64,
+    /// What tells its text from others; empty where nothing was written.
+    pub(crate) hash: String,
 }
 
 /// Connections of callers on one listener.
@@ -69,8 +85,8 @@ pub(crate) struct UpstreamSnapshot {
     pub(crate) unmatched: Vec<(String, u64)>,
     /// Its breakers; empty where they are off.
     pub breakers: Vec<BreakerView>,
-    /// How its endpoints stand, in their order.
-    pub standings: Vec<Standing>,
+    /// How its endpoints stand, by number.
+    pub standings: Vec<(usize, Standing)>,
     /// Ejections since the start, by reason; nothing where outliers are not ejected.
     pub ejections: Option<[u64; EjectionReason::ALL.len()]>,
     /// Its connections.

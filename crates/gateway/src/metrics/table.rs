@@ -402,6 +402,35 @@ pub(super) const TABLE: &[Row] = &[
         &[],
         "1 from the first moment of a drain",
     ),
+    Row::new(
+        Family::ConfigReloads,
+        "seawall_config_reloads",
+        COUNTER,
+        &[Label::ReloadResult],
+        "Reloads of the configuration, by what became of them; refused: nothing changed",
+    ),
+    Row::new(
+        Family::ConfigLastReload,
+        "seawall_config_last_reload_successful",
+        GAUGE,
+        &[],
+        "0 if the last reload was refused; 1 before the first",
+    ),
+    Row::new(
+        Family::ConfigSince,
+        "seawall_config_in_force_since_timestamp",
+        GAUGE,
+        &[],
+        "When the configuration in force was put there, since the Unix epoch",
+    )
+    .unit("seconds"),
+    Row::new(
+        Family::ConfigInfo,
+        "seawall_config",
+        INFO,
+        &[Label::Hash],
+        "The configuration in force, by a hash of its text",
+    ),
     Row::new(Family::Build, "seawall_build", INFO, &[Label::Version], "The version that runs"),
     Row::new(Family::ProcessOpenFiles, "process_open_fds", GAUGE, &[], "Open file descriptors"),
     Row::new(

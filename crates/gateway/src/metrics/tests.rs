@@ -75,7 +75,7 @@ impl Source for Given {
         (bridge.rate_available, bridge.rate_keys_evicted) = (Some(19), Some(20));
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
         bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
-        bridge.standings = vec![Standing::Available, Standing::Ejected];
+        bridge.standings = vec![(0, Standing::Available), (1, Standing::Ejected)];
         bridge.ejections = Some([21, 22, 23]);
         bridge.pool = PoolView {
             idle: 1,

@@ -34,6 +34,18 @@ impl Window {
         }
     }
 
+    /// The same past of other upstreams: `now` names, for each, its index here, if it has one.
+    pub(super) fn of(&self, now: &[Option<usize>]) -> Self {
+        let known = |kept: &Vec<Totals>, index: &Option<usize>| {
+            index.and_then(|index| kept.get(index).copied()).unwrap_or_default()
+        };
+        let renamed = self
+            .kept
+            .iter()
+            .map(|(at, kept)| (*at, now.iter().map(|index| known(kept, index)).collect()));
+        Self { kept: renamed.collect() }
+    }
+
     /// Retries over first attempts since the edge of the window; zero where there were none.
     pub(super) fn ratio(&self, now: Timestamp, upstream: usize, totals: Totals) -> f64 {
         let edge = self.kept.iter().rev().find(|(at, _)| is_past(now, *at));

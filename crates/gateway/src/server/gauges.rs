@@ -1,7 +1,9 @@
 //! Counts of connections and requests, read by metrics and by the drain.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use parking_lot::RwLock;
 use seawall_policy::Timestamp;
 
 /// Why a connection ended.
@@ -90,7 +92,8 @@ impl ReasonCell {
 /// Counts of connections, by listener, and of requests of one server.
 #[derive(Debug)]
 pub(crate) struct ConnectionGauges {
-    listeners: Box<[ListenerGauges]>,
+    /// By number; those of listeners that are gone stay.
+    listeners: RwLock<Vec<Arc<ListenerGauges>>>,
     requests: AtomicUsize,
     tunnels: AtomicUsize,
     cut: AtomicUsize,
@@ -135,7 +138,7 @@ impl ConnectionGauges {
     /// For so many listeners, and one at least.
     pub(crate) fn new(listeners: usize) -> Self {
         Self {
-            listeners: (0..listeners.max(1)).map(|_| ListenerGauges::default()).collect(),
+            listeners: RwLock::new((0..listeners.max(1)).map(|_| Arc::default()).collect()),
             requests: AtomicUsize::new(0),
             tunnels: AtomicUsize::new(0),
             cut: AtomicUsize::new(0),
@@ -145,14 +148,21 @@ impl ConnectionGauges {
         }
     }
 
-    /// The counts of each listener, by its place.
-    pub(crate) fn listeners(&self) -> &[ListenerGauges] {
-        &self.listeners
+    /// The counts of each listener, by its number.
+    pub(crate) fn listeners(&self) -> Vec<Arc<ListenerGauges>> {
+        self.listeners.read().clone()
+    }
+
+    /// There are so many listeners now, at least.
+    pub(super) fn grow(&self, listeners: usize) {
+        let mut known = self.listeners.write();
+        let count = known.len().max(listeners);
+        known.resize_with(count, Arc::default);
     }
 
     /// Open connections of all listeners, those that were upgraded among them.
     pub(crate) fn active(&self) -> usize {
-        self.listeners.iter().map(ListenerGauges::active).sum()
+        self.listeners.read().iter().map(|listener| listener.active()).sum()
     }
 
     /// Requests whose answer has not wholly been handed to the connection.
@@ -181,24 +191,27 @@ impl ConnectionGauges {
     }
 
     pub(super) fn on_accept(&self, listener: usize) {
-        let counts = &self.listeners[listener];
+        let listeners = self.listeners.read();
+        let counts = &listeners[listener];
         counts.accepted.fetch_add(1, Relaxed);
         counts.active.fetch_add(1, Relaxed);
     }
 
     /// Accepted, and closed at once.
     pub(super) fn on_refuse(&self, listener: usize) {
-        let counts = &self.listeners[listener];
+        let listeners = self.listeners.read();
+        let counts = &listeners[listener];
         counts.accepted.fetch_add(1, Relaxed);
         counts.closed[CloseReason::Full as usize].fetch_add(1, Relaxed);
     }
 
     pub(super) fn on_accept_error(&self, listener: usize) {
-        self.listeners[listener].accept_errors.fetch_add(1, Relaxed);
+        self.listeners.read()[listener].accept_errors.fetch_add(1, Relaxed);
     }
 
     pub(super) fn on_close(&self, listener: usize, reason: CloseReason) {
-        let counts = &self.listeners[listener];
+        let listeners = self.listeners.read();
+        let counts = &listeners[listener];
         counts.closed[reason as usize].fetch_add(1, Relaxed);
         counts.active.fetch_sub(1, Relaxed);
     }
@@ -237,15 +250,15 @@ impl ConnectionGauges {
 #[cfg(test)]
 impl ConnectionGauges {
     pub(super) fn accepted_total(&self) -> u64 {
-        self.listeners.iter().map(ListenerGauges::accepted).sum()
+        self.listeners.read().iter().map(|listener| listener.accepted()).sum()
     }
 
     pub(super) fn accept_errors_total(&self) -> u64 {
-        self.listeners.iter().map(ListenerGauges::accept_errors).sum()
+        self.listeners.read().iter().map(|listener| listener.accept_errors()).sum()
     }
 
     pub(super) fn closed(&self, reason: CloseReason) -> u64 {
-        self.listeners.iter().map(|listener| listener.closed(reason)).sum()
+        self.listeners.read().iter().map(|listener| listener.closed(reason)).sum()
     }
 
     /// HTTP/2 requests whose caller left before the answer was whole.

@@ -1,5 +1,7 @@
 //! The TLS of all listeners and upstreams, and the files it comes from, watched.
 
+mod succession;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -44,7 +46,7 @@ pub(crate) struct TlsStore {
 }
 
 /// The files of one listener or upstream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     name: String,
     what: What,
@@ -118,7 +120,7 @@ impl TlsStore {
         diagnostics: Diagnostics,
         clock: Clock,
     ) -> Result<Arc<Self>, ConfigError> {
-        let mut store = Self {
+        let store = Self {
             listeners: Vec::new(),
             upstreams: Vec::new(),
             entries: Mutex::default(),
@@ -130,27 +132,7 @@ impl TlsStore {
             failed: AtomicU64::new(0),
             failing: AtomicBool::new(false),
         };
-        let mut entries = Vec::new();
-        for (index, listener) in config.listeners.iter().enumerate() {
-            let name = format!("listeners[{index}].tls");
-            let tls = listener.tls.as_ref().map(|options| store.listener_tls(&name, options));
-            let (tls, entry) = tls.transpose()?.unzip();
-            entries.extend(entry);
-            store.listeners.push(tls);
-        }
-        for upstream in &config.upstreams {
-            let name = format!("upstreams.{}.tls", upstream.name);
-            let tls = upstream.tls.as_ref();
-            let tls = tls.map(|options| store.upstream_tls(&name, upstream, options));
-            let (tls, entry) = tls.transpose()?.unzip();
-            entries.extend(entry);
-            store.upstreams.push(tls);
-        }
-        for (name, view) in store.named_views(&entries) {
-            store.warn_of_time(&name, &view);
-        }
-        *store.entries.get_mut() = entries;
-        Ok(Arc::new(store))
+        store.filled(config, |_| None, |_| None)
     }
 
     fn listener_tls(
@@ -246,16 +228,15 @@ impl TlsStore {
         tokio::task::spawn_blocking(move || self.reload()).await.unwrap_or_default()
     }
 
-    /// Looks at the files every two seconds, for as long as it is polled.
-    pub(crate) async fn watch(self: Arc<Self>) {
-        if self.is_empty() {
-            return;
-        }
+    /// Looks at the files of the store in force every two seconds, for as long as it is polled.
+    pub(crate) async fn watch(store: impl Fn() -> Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let store = Arc::clone(&self);
-            // One look at a time; what it found is told where it is found.
-            let _ = tokio::task::spawn_blocking(move || store.look(false)).await;
+            let store = store();
+            if !store.is_empty() {
+                // One look at a time; what it found is told where it is found.
+                let _ = tokio::task::spawn_blocking(move || store.look(false)).await;
+            }
         }
     }
 

@@ -200,7 +200,7 @@ impl<B: RequestBody> Conn<B> {
     async fn settle(self: Arc<Self>) {
         let Line::Http1 { sender, .. } = &self.line else { return };
         let Some(mut taken) = sender.lock().take() else { return };
-        let Some(limit) = self.pool.upgrade().map(|pool| pool.settings.settle) else { return };
+        let Some(limit) = self.pool.upgrade().map(|pool| pool.settings().settle) else { return };
         let ready = tokio::time::timeout(limit, taken.ready()).await;
         *sender.lock() = Some(taken);
         let Some(pool) = self.pool.upgrade() else { return };

@@ -98,7 +98,7 @@ impl fmt::Display for Place {
 /// An endpoint as it is dialled.
 #[derive(Debug)]
 pub(super) struct Target {
-    place: Place,
+    pub(super) place: Place,
     turns: Mutex<Turns>,
 }
 
@@ -362,12 +362,13 @@ impl<B: RequestBody> Shared<B> {
         let stream = match &self.tls {
             None => Wire::plain(socket),
             Some(tls) => {
-                let host = self.targets[endpoint].host();
+                let target = self.target(endpoint);
+                let host = target.host();
                 tls.connect(host, socket).await.map_err(AttemptError::Tls)?
             }
         };
         let facts = Arc::new(ConnFacts::new(NEXT_ID.fetch_add(1, Ordering::Relaxed), endpoint));
-        match self.settings.protocol {
+        match self.settings().protocol {
             PoolProtocol::Http1 => http1::open(self, facts, stream).await,
             PoolProtocol::H2c => http2::open(self, facts, stream).await,
         }
@@ -381,7 +382,7 @@ impl<B: RequestBody> Shared<B> {
         while let Some(source) = cause.source() {
             cause = source;
         }
-        tls.note_refused(self.targets[endpoint].host(), &cause.to_string());
+        tls.note_refused(self.target(endpoint).host(), &cause.to_string());
     }
 }
 

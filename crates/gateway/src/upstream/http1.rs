@@ -27,7 +27,7 @@ pub(super) async fn open<B: RequestBody>(
     let weak: Weak<Shared<B>> = Arc::downgrade(pool);
     let watcher: Weak<dyn Watcher> = weak.clone();
     let socket = Socket::http1(stream, Arc::clone(&facts), watcher);
-    let (sender, connection) = builder(&pool.settings).handshake(TokioIo::new(socket)).await?;
+    let (sender, connection) = builder(&pool.settings()).handshake(TokioIo::new(socket)).await?;
     // Its errors reach the exchange; between exchanges they only mean that it is closed.
     let driver = pool.runtime.spawn(async move { drop(connection.with_upgrades().await) });
     let line = Line::Http1 { sender: Mutex::new(Some(sender)), driver: driver.abort_handle() };

@@ -30,7 +30,7 @@ pub(super) async fn open<B: RequestBody>(
     let weak: Weak<Shared<B>> = Arc::downgrade(pool);
     let watcher: Weak<dyn Watcher> = weak.clone();
     let socket = Socket::http2(stream, Arc::clone(&facts), watcher);
-    let (sender, connection) = builder(&pool.settings).handshake(TokioIo::new(socket)).await?;
+    let (sender, connection) = builder(&pool.settings()).handshake(TokioIo::new(socket)).await?;
     // Its errors reach the streams.
     pool.runtime.spawn(async move { drop(connection.await) });
     if facts.peer_settled().await {

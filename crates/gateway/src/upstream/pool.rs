@@ -1,16 +1,18 @@
 //! The pool: checkouts, leases, and the one lock.
 
+mod reshape;
+mod waiting;
+
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use seawall::Clock;
 use seawall_policy::{Cause, Timestamp};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::time::timeout_at;
 
 use super::body::{Exchange, UpstreamBody};
 use super::conn::{Conn, ConnFacts, Fate, Line, Watcher};
@@ -19,10 +21,12 @@ use super::error::{CheckoutError, SendError};
 use super::interim::Interim;
 use super::resolve::Resolver;
 use super::settings::PoolSettings;
-use super::state::{Answer, Expiry, Follow, State, Step};
+use super::state::{Follow, State, Step};
 use super::stats::PoolStats;
 use super::upload::{RequestBody, Upload};
 use crate::tls::UpstreamTls;
+
+use waiting::Waiting;
 
 /// The connections to the endpoints of one upstream. Clones share them; when the last clone and
 /// the last lease are gone, idle connections close.
@@ -70,9 +74,9 @@ impl<B: RequestBody> Pool<B> {
     ) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(&settings, endpoints.len())),
-            targets: endpoints.into_iter().map(Target::new).collect(),
+            targets: ArcSwap::from_pointee(endpoints.into_iter().map(target).collect()),
             tls,
-            settings,
+            settings: ArcSwap::from_pointee(settings),
             resolver,
             clock,
             runtime: Handle::current(),
@@ -109,17 +113,17 @@ impl<B: RequestBody> Pool<B> {
         (answer, pool.clock.now())
     }
 
-    /// What it was told when it was made.
+    /// What it was told last.
     #[must_use]
-    pub(crate) fn settings(&self) -> &PoolSettings {
-        &self.shared.settings
+    pub(crate) fn settings(&self) -> Arc<PoolSettings> {
+        self.shared.settings.load_full()
     }
 
     /// What the pool holds and has done.
     #[must_use]
     pub(crate) fn stats(&self) -> PoolStats {
         let now = self.shared.clock.now();
-        self.shared.with(|state, _| state.stats(&self.shared.settings, now))
+        self.shared.with(|state, _| state.stats(&self.shared.settings(), now))
     }
 }
 
@@ -209,7 +213,7 @@ impl<B: RequestBody> Clone for Pool<B> {
 
 impl<B: RequestBody> fmt::Debug for Pool<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("settings", &self.shared.settings).finish_non_exhaustive()
+        f.debug_struct("Pool").field("settings", &self.shared.settings()).finish_non_exhaustive()
     }
 }
 
@@ -219,54 +223,19 @@ impl<B: RequestBody> fmt::Debug for Lease<B> {
     }
 }
 
-/// A place in the queue; leaves it when dropped. An answer that has arrived meanwhile is a lease
-/// whose own drop passes it on.
-struct Waiting<'a, B: RequestBody> {
-    pool: &'a Arc<Shared<B>>,
-    endpoint: usize,
-    ticket: u64,
-    answer: oneshot::Receiver<Answer<B>>,
-}
-
-impl<B: RequestBody> Waiting<'_, B> {
-    /// Waits for the answer, as long as is wanted.
-    async fn answer(mut self, wanted: Wanted) -> Answer<B> {
-        let Self { pool, endpoint, ticket, .. } = self;
-        let mut deadline = wanted.now.after(wanted.wait).min(wanted.until);
-        loop {
-            let elapsed = match timeout_at(pool.clock.instant(deadline), &mut self.answer).await {
-                Ok(answer) => return answer.unwrap_or(Err(CheckoutError::Timeout)),
-                Err(elapsed) => elapsed,
-            };
-            let _: tokio::time::error::Elapsed = elapsed;
-            match pool.with(|state, _| state.expire(endpoint, ticket)) {
-                Expiry::Covered if deadline >= wanted.until => {
-                    let error = ConnectError::out_of_time(&pool.targets[endpoint]);
-                    return Err(CheckoutError::Connect(Arc::new(error)));
-                }
-                Expiry::Covered => deadline = pool.clock.now().after(RECHECK).min(wanted.until),
-                Expiry::Removed => return Err(CheckoutError::Timeout),
-                // The answer was sent under the lock, so it is there.
-                Expiry::Answered => deadline = Timestamp::MAX,
-            }
-        }
-    }
-}
-
-impl<B: RequestBody> Drop for Waiting<'_, B> {
-    fn drop(&mut self) {
-        self.pool.with(|state, _| state.forget(self.endpoint, self.ticket));
-    }
+fn target(place: Place) -> Arc<Target> {
+    Arc::new(Target::new(place))
 }
 
 /// What the clones of a pool and its connections share.
 pub(super) struct Shared<B: RequestBody> {
-    pub(super) settings: PoolSettings,
+    settings: ArcSwap<PoolSettings>,
     pub(super) runtime: Handle,
     pub(super) clock: Clock,
     resolver: Resolver,
     pub(super) tls: Option<Arc<UpstreamTls>>,
-    pub(super) targets: Vec<Target>,
+    /// By number; those of endpoints that are gone stay until the number is given away.
+    targets: ArcSwap<Vec<Arc<Target>>>,
     state: Mutex<State<B>>,
     /// Told after every change of the books.
     #[cfg(test)]
@@ -274,6 +243,16 @@ pub(super) struct Shared<B: RequestBody> {
 }
 
 impl<B: RequestBody> Shared<B> {
+    /// What the pool was told last.
+    pub(super) fn settings(&self) -> arc_swap::Guard<Arc<PoolSettings>> {
+        self.settings.load()
+    }
+
+    /// Where the endpoint is.
+    pub(super) fn target(&self, endpoint: usize) -> Arc<Target> {
+        Arc::clone(&self.targets.load()[endpoint])
+    }
+
     /// Works on the books under the lock, then does outside it what they ask for.
     fn with<T>(self: &Arc<Self>, work: impl FnOnce(&mut State<B>, &mut Follow<B>) -> T) -> T {
         let mut follow = Follow::default();
@@ -303,16 +282,17 @@ impl<B: RequestBody> Shared<B> {
     }
 
     pub(super) fn detach(self: &Arc<Self>, facts: &ConnFacts) {
-        self.with(|state, follow| state.detach(&self.settings, facts, follow));
+        self.with(|state, follow| state.detach(&self.settings(), facts, follow));
     }
 
     /// Makes one connection to the endpoint and enters it, or its failure, in the books.
     async fn dial(self: Arc<Self>, endpoint: usize) {
+        let target = self.target(endpoint);
         let made = connect::connect(
-            &self.targets[endpoint],
+            &target,
             &self.resolver,
             &self.clock,
-            self.settings.connect_timeout,
+            self.settings().connect_timeout,
             |socket| self.speak(endpoint, socket),
         )
         .await;
@@ -323,20 +303,20 @@ impl<B: RequestBody> Shared<B> {
                     Ok(()) => return,
                     Err(conn) => {
                         follow.drops.push(conn);
-                        ConnectError::closed_at_once(&self.targets[endpoint])
+                        ConnectError::closed_at_once(&target)
                     }
                 },
                 Err(error) => error,
             };
             let error = CheckoutError::Connect(Arc::new(error));
-            state.dial_failed(&self.settings, endpoint, &error, follow);
+            state.dial_failed(&self.settings(), endpoint, &error, follow);
         });
     }
 }
 
 impl<B: RequestBody> Watcher for Shared<B> {
     fn socket_gone(self: Arc<Self>, facts: &ConnFacts) {
-        self.with(|state, follow| state.socket_gone(&self.settings, facts, follow));
+        self.with(|state, follow| state.socket_gone(&self.settings(), facts, follow));
     }
 
     fn limit_changed(self: Arc<Self>, facts: &ConnFacts) {
@@ -348,7 +328,7 @@ impl<B: RequestBody> Watcher for Shared<B> {
 async fn lift_in_time<B: RequestBody>(pool: Weak<Shared<B>>, bar: (usize, u64)) {
     tokio::time::sleep(ROOMLESS_BACKOFF).await;
     if let Some(pool) = pool.upgrade() {
-        pool.with(|state, follow| state.lift(&pool.settings, bar, follow));
+        pool.with(|state, follow| state.lift(&pool.settings(), bar, follow));
     }
 }
 
@@ -358,13 +338,10 @@ async fn sweep<B: RequestBody>(pool: Weak<Shared<B>>, interval: Duration) {
         tokio::time::sleep(interval).await;
         let Some(pool) = pool.upgrade() else { return };
         let now = pool.clock.now();
-        pool.with(|state, follow| state.sweep(&pool.settings, now, follow));
+        pool.with(|state, follow| state.sweep(&pool.settings(), now, follow));
     }
 }
 
-/// Time between two looks of an overdue checkout at whether its dial still runs; the end of the
-/// dial itself wakes it.
-const RECHECK: Duration = Duration::from_millis(50);
 /// Wait after an HTTP/2 connection without room before the next dial of its endpoint.
 /// Source: own choice: a draining peer is asked once a second.
 const ROOMLESS_BACKOFF: Duration = Duration::from_secs(1);

@@ -9,6 +9,7 @@
 //! a lane that is barred nothing is dialed.
 
 mod demand;
+mod reshape;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ struct Lane<B: RequestBody> {
     roomless: u32,
     /// The number of the bar that holds dials back after a fresh session without room.
     bar: Option<u64>,
+    /// A reload took the endpoint away: what falls idle closes.
+    retired: bool,
 }
 
 struct Idle<B: RequestBody> {
@@ -124,17 +127,8 @@ impl<B: RequestBody> Session<B> {
 
 impl<B: RequestBody> State<B> {
     pub(super) fn new(settings: &PoolSettings, endpoints: usize) -> Self {
-        let lane = || Lane {
-            idle: VecDeque::new(),
-            sessions: Vec::new(),
-            waiters: VecDeque::new(),
-            dials: 0,
-            sockets: 0,
-            roomless: 0,
-            bar: None,
-        };
         Self {
-            lanes: (0..endpoints).map(|_| lane()).collect(),
+            lanes: (0..endpoints).map(|_| Lane::new()).collect(),
             per_dial: settings.per_dial(),
             open: 0,
             closing: 0,
@@ -159,7 +153,7 @@ impl<B: RequestBody> State<B> {
         wait: Duration,
         follow: &mut Follow<B>,
     ) -> Step<B> {
-        if let Some(conn) = self.take(&pool.settings, endpoint, now, follow) {
+        if let Some(conn) = self.take(&pool.settings(), endpoint, now, follow) {
             self.reused += 1;
             return Step::Ready(Lease::new(pool, conn, true));
         }
@@ -169,8 +163,8 @@ impl<B: RequestBody> State<B> {
         let urgent = now.after(wait / 2);
         self.lanes[endpoint].waiters.push_back(Waiter { ticket, since: now, urgent, answer });
         self.waiting += 1;
-        self.provision(&pool.settings, follow);
-        if self.uncovered() > pool.settings.max_waiting + self.closing {
+        self.provision(&pool.settings(), follow);
+        if self.uncovered() > pool.settings().max_waiting + self.closing {
             self.lanes[endpoint].waiters.pop_back();
             self.waiting -= 1;
             self.refused += 1;
@@ -217,15 +211,17 @@ impl<B: RequestBody> State<B> {
         }
         conn.facts.set_fate(Fate::Pooled);
         self.connects += 1;
-        let lane = &mut self.lanes[conn.facts.endpoint];
+        let endpoint = conn.facts.endpoint;
+        let lane = &mut self.lanes[endpoint];
         lane.dials -= 1;
         lane.sockets += 1;
         if let super::conn::Line::Http2 { .. } = conn.line {
             self.take_in(pool, Session { conn, streams: 0, idle_since: now }, follow);
         } else if let Some(conn) = self.hand_over(pool, conn, false) {
-            self.lanes[conn.facts.endpoint].idle.push_back(Idle { conn, since: now });
+            self.lanes[endpoint].idle.push_back(Idle { conn, since: now });
         }
-        self.provision(&pool.settings, follow);
+        self.retire_idle(endpoint, follow);
+        self.provision(&pool.settings(), follow);
         Ok(())
     }
 
@@ -264,6 +260,11 @@ impl<B: RequestBody> State<B> {
             return;
         }
         let endpoint = conn.facts.endpoint;
+        if self.lanes[endpoint].is_over() {
+            self.close(conn, Fate::Expired, follow);
+            self.provision(&pool.settings(), follow);
+            return;
+        }
         if self.waiting == 0 {
             self.lanes[endpoint].idle.push_back(Idle { conn, since: now });
             return;
@@ -273,7 +274,7 @@ impl<B: RequestBody> State<B> {
         } else if let Some(conn) = self.hand_over(pool, conn, true) {
             self.lanes[endpoint].idle.push_back(Idle { conn, since: now });
         }
-        self.provision(&pool.settings, follow);
+        self.provision(&pool.settings(), follow);
     }
 
     /// An HTTP/2 stream ended.
@@ -291,16 +292,22 @@ impl<B: RequestBody> State<B> {
         };
         sessions[place].streams -= 1;
         sessions[place].idle_since = now;
+        let is_idle = sessions[place].streams == 0;
+        if is_idle && self.lanes[facts.endpoint].is_over() {
+            self.retire_idle(facts.endpoint, follow);
+            self.provision(&pool.settings(), follow);
+            return;
+        }
         if self.waiting == 0 {
             return;
         }
-        if sessions[place].streams == 0 && self.wanted_elsewhere(facts.endpoint, now) {
+        if is_idle && self.wanted_elsewhere(facts.endpoint, now) {
             let session = self.lanes[facts.endpoint].sessions.remove(place);
             self.close(session.conn, Fate::Evicted, follow);
         } else {
             self.serve_streams(pool, facts.endpoint);
         }
-        self.provision(&pool.settings, follow);
+        self.provision(&pool.settings(), follow);
     }
 
     /// Marks a connection that serves no more; its capacity is free once its socket is gone.

@@ -15,6 +15,7 @@ mod malformed;
 mod observed;
 mod rates;
 mod readings;
+mod reloads;
 mod retries;
 mod routing;
 mod signals;

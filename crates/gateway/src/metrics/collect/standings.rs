@@ -8,9 +8,10 @@ use crate::metrics::window::real;
 impl<'a> Scrape<'a> {
     pub(super) fn standings(&self) -> Vec<(Values<'a>, Number)> {
         let mut samples = Vec::new();
-        let known = self.exposed.metrics.shape.upstreams.iter();
+        let known = self.metrics.shape.upstreams.iter();
         for (labels, upstream) in known.zip(&self.snapshot.upstreams) {
-            for (endpoint, standing) in labels.endpoints.iter().zip(&upstream.standings) {
+            for (number, standing) in &upstream.standings {
+                let Some(endpoint) = labels.endpoints.get(*number) else { continue };
                 let values = vec![labels.upstream.as_str(), endpoint.as_str()];
                 samples.push((values, Number::Whole(level(*standing))));
             }
@@ -21,12 +22,13 @@ impl<'a> Scrape<'a> {
     /// Ejections by reason, or the share of endpoints that are out; where outliers are ejected.
     pub(super) fn ejections(&self, family: Family) -> Vec<(Values<'a>, Number)> {
         let mut samples = Vec::new();
-        let known = self.exposed.metrics.shape.upstreams.iter();
+        let known = self.metrics.shape.upstreams.iter();
         for (labels, upstream) in known.zip(&self.snapshot.upstreams) {
             let Some(counts) = upstream.ejections else { continue };
             let name = labels.upstream.as_str();
             if family == Family::EjectedRatio {
-                let is_out = |at: &&Standing| matches!(at, Standing::Ejected | Standing::Probing);
+                let is_out =
+                    |at: &&(usize, Standing)| matches!(at.1, Standing::Ejected | Standing::Probing);
                 let out = upstream.standings.iter().filter(is_out).count();
                 let share = real(out as u64) / real(upstream.standings.len().max(1) as u64);
                 samples.push((vec![name], Number::Real(share)));

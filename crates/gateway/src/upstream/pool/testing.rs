@@ -40,7 +40,7 @@ impl<B: RequestBody> Pool<B> {
             let mut changed = std::pin::pin!(self.shared.changed.notified());
             changed.as_mut().enable();
             let now = self.shared.clock.now();
-            let stats = self.shared.state.lock().stats(&self.shared.settings, now);
+            let stats = self.shared.state.lock().stats(&self.shared.settings(), now);
             if wanted(&stats) {
                 return stats;
             }

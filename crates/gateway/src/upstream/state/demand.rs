@@ -64,7 +64,7 @@ impl<B: RequestBody> State<B> {
             if lane.waiters.is_empty() {
                 return;
             }
-            let room = |session: &&mut Session<B>| session.has_room(&pool.settings);
+            let room = |session: &&mut Session<B>| session.has_room(&pool.settings());
             let Some(session) = lane.sessions.iter_mut().find(room) else { return };
             session.streams += 1;
             let (conn, id) = (Arc::clone(&session.conn), session.conn.facts.id);
@@ -89,7 +89,7 @@ impl<B: RequestBody> State<B> {
         follow: &mut Follow<B>,
     ) {
         let facts = Arc::clone(&session.conn.facts);
-        let has_room = session.has_room(&pool.settings);
+        let has_room = session.has_room(&pool.settings());
         if !has_room {
             self.retire_closed_to_us(facts.endpoint, follow);
         }
@@ -130,12 +130,12 @@ impl<B: RequestBody> State<B> {
         follow: &mut Follow<B>,
     ) {
         let lane = &mut self.lanes[facts.endpoint];
-        if lane.sessions.iter().any(|session| session.has_room(&pool.settings)) {
+        if lane.sessions.iter().any(|session| session.has_room(&pool.settings())) {
             (lane.roomless, lane.bar) = (0, None);
         }
         if self.waiting > 0 {
             self.serve_streams(pool, facts.endpoint);
-            self.provision(&pool.settings, follow);
+            self.provision(&pool.settings(), follow);
         }
     }
 

@@ -80,7 +80,7 @@ impl Setup {
         self
     }
 
-    fn yaml(&self) -> String {
+    pub(crate) fn yaml(&self) -> String {
         let endpoints = &self.endpoints;
         let protocol = match self.protocol {
             Protocol::Http1 => "http1",
@@ -120,7 +120,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    async fn start(config: GatewayConfig) -> Self {
+    pub(crate) async fn start(config: GatewayConfig) -> Self {
         let (lines, log) = mpsc::unbounded_channel();
         let writer = LogWriter { lines, partial: Vec::new() };
         let serving = within(seawall_gateway::start(config, writer)).await.unwrap();
@@ -182,6 +182,11 @@ impl Gateway {
         let host = self.serving.admin().to_string();
         request.headers_mut().insert("host", host.parse().unwrap());
         Caller::connect(self.serving.admin(), Protocol::Http1).await.send(request).await
+    }
+
+    /// Reads the configuration again.
+    pub(crate) async fn reload(&self) -> Answer {
+        self.admin(Method::POST, "/reload", "").await
     }
 
     pub(crate) fn drain(&self) {

@@ -1,0 +1,296 @@
+//! Reads the configuration again while it is in force, and puts the new one in its place.
+//!
+//! Asked by SIGHUP, by the admin port, or by a change of the file. The whole file is checked first:
+//! what is wrong with it is told as `seawall check` tells it, and changes nothing. What cannot
+//! change in a running process is refused too, by the name of its field. Then the new
+//! configuration takes over all state by name ([`Gateway::succeed`]) and is in force for every
+//! request that begins from then on.
+//!
+//! One reload at a time; asked for again and again meanwhile, one more follows. A process that
+//! drains reloads nothing.
+
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch as channel};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::access_log::AccessLog;
+use crate::boot::{listener_options, server_options};
+use crate::config::{AccessLog as LogTo, GatewayConfig};
+use crate::diagnostics::Topic;
+use crate::gateway::Gateway;
+use crate::server::{Control, DrainPhase, DrainView, Listening, bind};
+
+pub(crate) use watch::watch_file;
+
+/// The configuration in force, and the way to another.
+#[derive(Debug)]
+pub(crate) struct Reloader {
+    gateway: ArcSwap<Gateway>,
+    control: Control,
+    drain: channel::Receiver<DrainView>,
+    file_limit: u64,
+    /// Whether the configuration says where the access log goes.
+    owns_log: bool,
+    /// Held while a reload is under way.
+    one: tokio::sync::Mutex<()>,
+    asked: Notify,
+    asked_by: Mutex<&'static str>,
+    status: Mutex<Status>,
+    /// Follows the file of the kill switch.
+    switch: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What became of reloads so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Status {
+    /// By [`Reloaded::index`].
+    pub(crate) counts: [u64; Reloaded::LABELS.len()],
+    /// Why the last one was refused; nothing if it was not.
+    pub(crate) refused: Option<String>,
+    /// When the configuration in force was put there, in milliseconds since the Unix epoch.
+    pub(crate) in_force_since: u64,
+}
+
+/// What became of one reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reloaded {
+    /// The new configuration is in force.
+    Applied,
+    /// It is the one in force.
+    Unchanged,
+    /// It cannot be run; why, line by line. The one in force stays.
+    Refused(String),
+}
+
+impl Reloaded {
+    /// Labels in metrics.
+    pub(crate) const LABELS: [&'static str; 3] = ["applied", "unchanged", "refused"];
+
+    const fn index(&self) -> usize {
+        match self {
+            Self::Applied => 0,
+            Self::Unchanged => 1,
+            Self::Refused(_) => 2,
+        }
+    }
+
+    /// Its label.
+    pub(crate) const fn as_str(&self) -> &'static str {
+        Self::LABELS[self.index()]
+    }
+}
+
+impl Reloader {
+    /// With `gateway` in force.
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        control: Control,
+        drain: channel::Receiver<DrainView>,
+        file_limit: u64,
+        owns_log: bool,
+    ) -> Arc<Self> {
+        let in_force_since = gateway.clock.unix_millis();
+        let reloader = Self {
+            gateway: ArcSwap::new(gateway),
+            control,
+            drain,
+            file_limit,
+            owns_log,
+            one: tokio::sync::Mutex::default(),
+            asked: Notify::new(),
+            asked_by: Mutex::new(""),
+            status: Mutex::new(Status { in_force_since, ..Status::default() }),
+            switch: Mutex::default(),
+        };
+        reloader.follow_switch();
+        Arc::new(reloader)
+    }
+
+    /// The gateway of the configuration in force.
+    pub(crate) fn gateway(&self) -> Arc<Gateway> {
+        self.gateway.load_full()
+    }
+
+    /// What became of reloads so far.
+    pub(crate) fn status(&self) -> Status {
+        self.status.lock().clone()
+    }
+
+    /// As many connections as there may be.
+    pub(crate) fn max_connections(&self) -> usize {
+        server_options(&self.gateway.load().config, self.file_limit).max_connections
+    }
+
+    /// Asks for a reload, and does not wait for it.
+    pub(crate) fn ask(&self, by: &'static str) {
+        *self.asked_by.lock() = by;
+        self.asked.notify_one();
+    }
+
+    /// Reloads whenever it is asked, for as long as it is polled.
+    pub(crate) async fn run(&self) {
+        loop {
+            self.asked.notified().await;
+            let by = *self.asked_by.lock();
+            self.reload(by).await;
+        }
+    }
+
+    /// The file has changed, or seems to. Nothing is said if its text is the one in force.
+    async fn file_changed(&self) {
+        let _one = self.one.lock().await;
+        if let Some(reloaded) = self.read_and_take(false).await {
+            self.tell("its file", &reloaded);
+        }
+    }
+
+    /// Reads the file again and puts it in force; the certificates, too.
+    pub(crate) async fn reload(&self, by: &str) -> Reloaded {
+        let _one = self.one.lock().await;
+        let reloaded = self.read_and_take(true).await.unwrap_or(Reloaded::Unchanged);
+        self.tell(by, &reloaded);
+        // What is new or wrong there is told there.
+        let tls = Arc::clone(&self.gateway.load().tls);
+        if !tls.is_empty() {
+            tls.reload_apart().await;
+        }
+        reloaded
+    }
+
+    /// Nothing if the text is the one in force and nobody asked to look closer.
+    async fn read_and_take(&self, closely: bool) -> Option<Reloaded> {
+        if self.drain.borrow().phase != DrainPhase::Serving {
+            return closely.then(|| Reloaded::Refused("the process is leaving".to_owned()));
+        }
+        let old = self.gateway.load_full();
+        let origin = old.config.origin.clone();
+        let reading = tokio::task::spawn_blocking(move || origin.read());
+        let config = match timeout(READING, reading).await {
+            Ok(Ok(Some(Ok((config, _))))) => config,
+            Ok(Ok(Some(Err(errors)))) => return Some(Reloaded::Refused(errors.to_string())),
+            Ok(Ok(None)) => {
+                let why = "there is no file to read again: it was started with --upstream";
+                return Some(Reloaded::Refused(why.to_owned()));
+            }
+            Ok(Err(_)) | Err(_) => {
+                let why = format!("reading the file took longer than {READING:?}");
+                return Some(Reloaded::Refused(why));
+            }
+        };
+        let same_text = config.origin.hash() == old.config.origin.hash();
+        if same_text && (!closely || config == old.config) {
+            return closely.then_some(Reloaded::Unchanged);
+        }
+        Some(match self.take(&old, config).await {
+            Ok(()) => Reloaded::Applied,
+            Err(why) => Reloaded::Refused(why),
+        })
+    }
+
+    /// Puts a checked configuration in force, or says why it cannot be.
+    async fn take(&self, old: &Arc<Gateway>, config: GatewayConfig) -> Result<(), String> {
+        if config.admin != old.config.admin {
+            let (now, then) = (old.config.admin, config.admin);
+            return Err(format!("admin.address: {then} in place of {now} needs a restart"));
+        }
+        let numbers = old.listener_numbers(&config)?;
+        let mut sockets = Vec::new();
+        for (listener, number) in config.listeners.iter().zip(&numbers) {
+            let address = listener.address;
+            let socket = (!old.listeners.contains(number)).then(|| bind(address)).transpose();
+            sockets.push(socket.map_err(|cause| format!("listen on {address}: {cause}"))?);
+        }
+        let access_log = self.access_log(old, &config)?;
+        let gateway = old.succeed(config, access_log).map_err(|error| error.to_string())?;
+        let options = server_options(&gateway.config, self.file_limit);
+        let listeners = gateway.config.listeners.iter().zip(numbers).zip(sockets).enumerate();
+        let listening = |(index, ((listener, number), socket))| {
+            let options = listener_options(listener, gateway.tls.listener(index).cloned());
+            Listening { number, socket, options }
+        };
+        let listeners = listeners.map(listening).collect();
+        let moved = gateway.config.kill_switch != old.config.kill_switch;
+        self.gateway.store(gateway);
+        self.control.change(options, listeners).await;
+        if moved {
+            self.follow_switch();
+        }
+        Ok(())
+    }
+
+    fn access_log(&self, old: &Gateway, config: &GatewayConfig) -> Result<AccessLog, String> {
+        if !self.owns_log || old.config.access_log == config.access_log {
+            return Ok(old.access_log.clone());
+        }
+        let log = match config.access_log {
+            LogTo::Off => old.access_log.silenced(),
+            LogTo::Stdout => old.access_log.or_stdout().map_err(|error| error.to_string())?,
+        };
+        Ok(log)
+    }
+
+    /// Follows the kill switch's file, if there is one, and leaves a line when an *off* ends.
+    fn follow_switch(&self) {
+        let gateway = self.gateway.load();
+        let switch = gateway.kill_switch.clone();
+        let file = gateway.config.kill_switch.clone();
+        let task = tokio::spawn(async move {
+            match file {
+                Some(file) => switch.watch_file(file).await,
+                None => switch.watch().await,
+            }
+        });
+        if let Some(before) = self.switch.lock().replace(task) {
+            before.abort();
+        }
+    }
+
+    /// Ends what it began.
+    pub(crate) fn close(&self) {
+        if let Some(task) = self.switch.lock().take() {
+            task.abort();
+        }
+    }
+
+    fn tell(&self, by: &str, reloaded: &Reloaded) {
+        let gateway = self.gateway.load();
+        let hash = gateway.config.origin.hash();
+        {
+            let mut status = self.status.lock();
+            status.counts[reloaded.index()] += 1;
+            status.refused = match reloaded {
+                Reloaded::Refused(why) => Some(why.clone()),
+                Reloaded::Applied | Reloaded::Unchanged => None,
+            };
+            if *reloaded == Reloaded::Applied {
+                status.in_force_since = gateway.clock.unix_millis();
+            }
+        }
+        let diagnostics = &gateway.diagnostics;
+        match reloaded {
+            Reloaded::Applied => {
+                let message = "configuration reloaded";
+                diagnostics.info(Topic::Reload, message, &[("by", &by), ("hash", &hash)]);
+            }
+            Reloaded::Unchanged => {
+                let message = "configuration unchanged";
+                diagnostics.info(Topic::Reload, message, &[("by", &by), ("hash", &hash)]);
+            }
+            Reloaded::Refused(why) => diagnostics.warn(
+                Topic::Reload,
+                "configuration not reloaded: the one in force stays",
+                &[("by", &by), ("hash", &hash), ("why", why)],
+            ),
+        }
+    }
+}
+
+/// The longest a file may take to be read. Source: seawall-design.
+const READING: Duration = Duration::from_secs(5);
