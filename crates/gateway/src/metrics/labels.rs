@@ -1,7 +1,9 @@
 //! The labels of the metrics and the values they can take.
 
-use seawall_policy::{BreakerState, Class, StopReason};
+mod refusal;
 
+use seawall_policy::{BreakerState, Cause, Class, StopReason};
+use seawall_policy::{BreakerState, Class, StopReason};
 use super::causes::CAUSES;
 pub(super) use super::causes::cause;
 
@@ -10,6 +12,8 @@ use super::{Shape, codes::GRPC_CODES};
 use crate::reload::Reloaded;
 use crate::server::CloseReason;
 use crate::tls::{HandshakeResult, UpstreamTls};
+
+pub(crate) use refusal::Refusal;
 
 /// A label of a family. The order of a family's labels is the order of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +227,6 @@ pub(crate) enum Refusal {
     /// It came when the drain had no time left for it.
     Draining,
 }
-
 impl Refusal {
     /// In declaration order.
     const LABELS: &'static [&'static str] = &[
@@ -240,14 +243,11 @@ impl Refusal {
         "deadline_passed",
         "draining",
     ];
-
     /// The label used in metrics and logs.
     #[must_use]
     pub(crate) const fn as_str(self) -> &'static str {
         Self::LABELS[self as usize]
     }
-}
-
 /// A request header that was not obeyed, by what it means; its name can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IgnoredHeader {
