@@ -1,7 +1,6 @@
 //! The configuration after every check: what the rest of the gateway reads.
 //!
-//! Built by the parser next door, or by [`GatewayConfig::for_upstream`] for
-//! `seawall run --upstream`. A value of these types is valid by construction of that one path.
+//! Built by the parser next door or by [`GatewayConfig::for_upstream`] alone, and so valid.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -20,7 +19,6 @@ use seawall_policy::{
 use super::balance::Sharing;
 use super::edits::HeaderEdits;
 use super::matching::{Conditions, PathMatch};
-use super::origin::Origin;
 
 /// Everything `seawall run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +42,7 @@ pub struct GatewayConfig {
     /// A file that switches retries off while it says so; watched.
     pub kill_switch: Option<PathBuf>,
     /// Where all this was read.
-    pub origin: Origin,
+    pub origin: super::Origin,
 }
 
 impl GatewayConfig {

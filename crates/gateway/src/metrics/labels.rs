@@ -1,9 +1,7 @@
 //! The labels of the metrics and the values they can take.
 
-mod refusal;
-
-use seawall_policy::{BreakerState, Cause, Class, StopReason};
 use seawall_policy::{BreakerState, Class, StopReason};
+
 use super::causes::CAUSES;
 pub(super) use super::causes::cause;
 
@@ -12,8 +10,6 @@ use super::{Shape, codes::GRPC_CODES};
 use crate::reload::Reloaded;
 use crate::server::CloseReason;
 use crate::tls::{HandshakeResult, UpstreamTls};
-
-pub(crate) use refusal::Refusal;
 
 /// A label of a family. The order of a family's labels is the order of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +68,10 @@ impl Label {
             Self::Stage => "stage",
             Self::BreakerTo => "to",
             Self::PoolState => "state",
-            Self::Handshake
-            | Self::UpstreamHandshake
-            | Self::Renewal
-            | Self::Lookup
-            | Self::ReloadResult => "result",
+            Self::Handshake | Self::UpstreamHandshake | Self::Renewal | Self::Lookup => "result",
             Self::Certificate => "certificate",
             Self::Version => "version",
+            Self::ReloadResult => "result",
             Self::Hash => "hash",
         }
     }
@@ -227,6 +220,7 @@ pub(crate) enum Refusal {
     /// It came when the drain had no time left for it.
     Draining,
 }
+
 impl Refusal {
     /// In declaration order.
     const LABELS: &'static [&'static str] = &[
@@ -243,11 +237,14 @@ impl Refusal {
         "deadline_passed",
         "draining",
     ];
+
     /// The label used in metrics and logs.
     #[must_use]
     pub(crate) const fn as_str(self) -> &'static str {
         Self::LABELS[self as usize]
     }
+}
+
 /// A request header that was not obeyed, by what it means; its name can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IgnoredHeader {
