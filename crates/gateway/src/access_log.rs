@@ -136,6 +136,8 @@ pub(crate) struct AccessLine<'a> {
     pub attempts: u32,
     /// Moves to another endpoint after one that never took the request.
     pub redispatches: u32,
+    /// Attempts made beside another one.
+    pub hedges: u32,
     /// The attempt number the caller stated.
     pub caller_attempt: Option<u32>,
     /// Why the call ended.
@@ -189,6 +191,7 @@ impl AccessLine<'_> {
         object.text("endpoint", self.endpoint.map(str::as_bytes), NAME);
         object.number("attempts", Some(self.attempts));
         object.number("redispatches", Some(self.redispatches));
+        object.number("hedges", Some(self.hedges));
         object.number("caller_attempt", self.caller_attempt);
         object.word("stop_reason", self.stop_reason.map(StopReason::as_str));
         let cause = self.refusal.map(Refusal::as_str).or(self.cause.map(Cause::as_str));

@@ -201,7 +201,10 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
         into.rate_available = dependency.rate_available(now, params);
         let keyed = upstream.config.rate.per_key.as_ref();
         into.rate_keys_evicted = keyed.map(|_| dependency.rate_keys_evicted());
-        into.budget_exhausted = dependency.counters().budget_exhausted;
+        let counters = dependency.counters();
+        into.budget_exhausted = counters.budget_exhausted;
+        let hedges = (counters.hedges_won, counters.hedges_refused);
+        into.hedges = upstream.config.hedge.map(|_| hedges);
         into.bulkhead = BulkheadView {
             in_flight: u64::from(bulkhead.in_flight()),
             limit,

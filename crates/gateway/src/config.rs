@@ -20,6 +20,7 @@ mod edge;
 mod edits;
 mod env;
 mod grpc;
+mod hedge;
 mod host_header;
 mod mask;
 mod matching;

@@ -163,6 +163,7 @@ impl Exchange {
             endpoint,
             attempts: self.done.map_or_else(|| self.progress.attempts(), |done| done.attempts),
             redispatches: self.done.map_or(0, |done| done.redispatches),
+            hedges: self.progress.hedges(),
             caller_attempt: self.caller_attempt,
             stop_reason: self.stop_reason(),
             cause: self.cause(),
@@ -202,20 +203,21 @@ impl Exchange {
         if let Some(stop) = self.stop_reason() {
             metrics.stopped(route, stop);
         }
-        self.count_last(route);
+        self.count_rest(route);
     }
 }
 
 impl Exchange {
-    /// Counts the attempt that was sent last if it did not end; one that runs on without its
-    /// caller counts when it does.
-    fn count_last(&self, route: usize) {
-        let index = self.gateway.config.routes[route].upstream;
-        let runs_on = self.left_meanwhile() && self.progress.last_runs_on();
-        let Some(cause) = self.cause().filter(|_| !runs_on) else {
-            return;
+    /// Counts the attempts that were sent and did not end: they were cut with their call, or
+    /// another one answered first. One that runs on without its caller counts when it ends.
+    fn count_rest(&self, route: usize) {
+        let cause = match self.done.map(|done| done.outcome.cause()) {
+            Some(Cause::Status(_) | Cause::Answered | Cause::Grpc(_)) => Some(Cause::Outrun),
+            _ => self.cause(),
         };
-        if self.progress.count_last() {
+        let Some(cause) = cause else { return };
+        let index = self.gateway.config.routes[route].upstream;
+        for _ in 0..self.progress.count_rest(!self.left_meanwhile()) {
             self.gateway.metrics.outcome(index, cause.class(), cause);
         }
     }

@@ -155,6 +155,11 @@ impl Metrics {
         self.add(Family::Retries, route);
     }
 
+    /// A second attempt is sent beside another.
+    pub(crate) fn hedge(&self, route: usize) {
+        self.add(Family::Hedges, route);
+    }
+
     /// A request goes to another endpoint.
     pub(crate) fn redispatch(&self, route: usize) {
         self.add(Family::Redispatches, route);

@@ -8,7 +8,9 @@ use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
 use seawall::{Answer, AttemptContext, CallShared, HttpClassify, OnAbandon};
-use seawall_policy::{AnswerSignals, Cause, Outcome, RetryAfter, Timestamp, remaining_to_send};
+use seawall_policy::{
+    AnswerSignals, Cause, Outcome, Purpose, RetryAfter, Timestamp, remaining_to_send,
+};
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
@@ -56,6 +58,8 @@ pub(crate) struct Outbound {
 pub(crate) struct Attempted {
     outcome: Outcome,
     replayable: bool,
+    /// What the upstream may still be reading.
+    upload: Option<Arc<Upload>>,
     pub(crate) reply: Reply,
 }
 
@@ -72,13 +76,8 @@ pub(crate) enum Reply {
 
 impl Outbound {
     /// Makes one attempt.
-    pub(crate) async fn attempt(self: Arc<Self>, context: AttemptContext, kind: Kind) -> Attempted {
-        // One that is followed by another before it ended had its time.
-        if self.progress.count_last() {
-            let cause = Cause::AttemptTimeout;
-            self.metrics.outcome(self.upstream, cause.class(), cause);
-        }
-        let place = self.progress.begin();
+    pub(crate) async fn attempt(self: Arc<Self>, context: AttemptContext) -> Attempted {
+        let place = context.sequence();
         let began = context.granted();
         let (lease, now) = self.pool.checkout(self.wanted(&context)).await;
         let waited = now.since(began);
@@ -89,12 +88,12 @@ impl Outbound {
             Ok(lease) => lease,
             Err(error) => {
                 if error.cause() != Cause::CheckoutTimeout {
-                    self.count(kind);
+                    self.count(context.purpose());
                 }
                 return self.ended(place, error.cause());
             }
         };
-        self.count(kind);
+        self.count(context.purpose());
         let request = self.request(&context, now);
         context.mark_sent();
         let _unended = Unended { outbound: &self, place };
@@ -104,7 +103,10 @@ impl Outbound {
             Ok(response) if self.is_unasked_upgrade(&response) => {
                 self.ended(place, Cause::Malformed)
             }
-            Ok(response) => self.answered(place, response, context.is_cut_by_call()),
+            Ok(response) => {
+                self.progress.answer(context.endpoint());
+                self.answered(place, response, context.is_cut_by_call())
+            }
             Err((cause, is_handed_back)) => {
                 if is_handed_back {
                     context.mark_unsent();
@@ -159,16 +161,24 @@ impl Outbound {
         (error.cause, error.handed_back.is_some())
     }
 
-    fn count(&self, kind: Kind) {
-        match kind {
-            Kind::First => self.metrics.first_attempt(self.route),
-            Kind::Retry => self.metrics.retry(self.route),
-            Kind::Redispatch => self.metrics.redispatch(self.route),
+    fn count(&self, purpose: Purpose) {
+        match purpose {
+            Purpose::First => self.metrics.first_attempt(self.route),
+            Purpose::Retry => self.metrics.retry(self.route),
+            Purpose::Redispatch => self.metrics.redispatch(self.route),
+            Purpose::Hedge => {
+                self.progress.hedge();
+                self.metrics.hedge(self.route);
+            }
         }
     }
 
     fn request(&self, context: &AttemptContext, now: Timestamp) -> Request<RequestBody> {
-        let body = self.upload.as_ref().map_or(RequestBody::Empty, Upload::read);
+        let read = match context.purpose() {
+            Purpose::Hedge => Upload::read_beside,
+            _ => Upload::read,
+        };
+        let body = self.upload.as_ref().map_or(RequestBody::Empty, read);
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
@@ -202,6 +212,14 @@ impl Outbound {
         request
     }
 
+    /// Counts an attempt whose time was up, once.
+    fn count_timeout(&self, place: u32) {
+        if self.progress.count(place) {
+            let cause = Cause::AttemptTimeout;
+            self.metrics.outcome(self.upstream, cause.class(), cause);
+        }
+    }
+
     /// Whether the upstream switched protocols though the request asked for none.
     fn is_unasked_upgrade(&self, response: &Response<UpstreamBody>) -> bool {
         response.status() == StatusCode::SWITCHING_PROTOCOLS && !self.headers.contains_key(UPGRADE)
@@ -225,7 +243,8 @@ impl Outbound {
             self.metrics.ignored_header(IgnoredHeader::RetryAfter, IgnoredBecause::Malformed);
         }
         let replayable = self.shared.is_replayable();
-        Attempted { outcome, replayable, reply: Reply::Flowing(response) }
+        let upload = self.upload.clone();
+        Attempted { outcome, replayable, upload, reply: Reply::Flowing(response) }
     }
 
     fn ended(&self, place: u32, cause: Cause) -> Attempted {
@@ -239,6 +258,7 @@ impl Outbound {
         Attempted {
             outcome: self.grpc.map_or_else(|| Outcome::of(cause), |grpc| grpc.of_end(cause)),
             replayable: self.shared.is_replayable(),
+            upload: None,
             reply: Reply::None,
         }
     }
@@ -283,19 +303,10 @@ struct Unended<'a> {
 impl Drop for Unended<'_> {
     fn drop(&mut self) {
         let Self { outbound, place } = self;
-        if outbound.progress.runs_on(*place) && outbound.progress.count(*place) {
-            let cause = Cause::AttemptTimeout;
-            outbound.metrics.outcome(outbound.upstream, cause.class(), cause);
+        if outbound.progress.runs_on(*place) {
+            outbound.count_timeout(*place);
         }
     }
-}
-
-/// Which of a call's attempts it is, for the counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    First,
-    Retry,
-    Redispatch,
 }
 
 /// What an answer means, by its status and what came with it.
@@ -317,8 +328,12 @@ impl Answer for Attempted {
         self.replayable
     }
 
-    /// Reads a short answer to its end, so that the connection is free during the wait.
+    /// Reads a short answer to its end, so that the connection is free during the wait. Of an
+    /// upload that is not complete the upstream takes no more: the retry could not have it.
     async fn set_aside(self) -> Option<Self> {
+        if let Some(upload) = &self.upload {
+            upload.hold();
+        }
         let Reply::Flowing(response) = self.reply else { return Some(self) };
         let (parts, body) = response.into_parts();
         if announced(&parts.headers).is_some_and(|length| length > ASIDE_BYTES as u64) {
@@ -351,8 +366,7 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 pub(crate) struct Abandon<'a> {
     /// It runs on, if its upload is complete.
     pub(crate) finish: bool,
-    pub(crate) upload: Option<&'a Upload>,
-    pub(crate) progress: &'a Progress,
+    pub(crate) outbound: &'a Outbound,
 }
 
 impl<F> OnAbandon<F> for Abandon<'_>
@@ -361,8 +375,13 @@ where
     F::Output: Answer + Send,
 {
     fn abandon(&self, call: seawall::InFlight<F>) {
-        if self.finish && self.upload.is_none_or(Upload::is_complete) {
-            self.progress.run_on();
+        let Self { finish, outbound } = *self;
+        let place = call.sequence();
+        if call.is_given_up() && outbound.progress.was_sent(place) {
+            outbound.count_timeout(place);
+        }
+        if finish && outbound.upload.as_deref().is_none_or(Upload::is_complete) {
+            outbound.progress.run_on(place);
             seawall::Finish.abandon(call);
         } else {
             seawall::Cancel.abandon(call);

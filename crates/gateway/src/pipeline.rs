@@ -30,7 +30,7 @@ use crate::gateway::{Gateway, Upstream};
 use crate::grpc;
 use crate::headers::{Inbound, Stated, check_framing, upgrade_of};
 use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders};
-use crate::outbound::{Abandon, Kind, Outbound};
+use crate::outbound::{Abandon, Outbound};
 use crate::quota::rate_key;
 use crate::refusal::Refusal;
 use crate::route::{Found, rewritten};
@@ -93,21 +93,14 @@ pub(crate) async fn handle_request(
         grpc: plan.grpc,
         progress: Arc::clone(&exchange.progress),
     });
-    let abandon = Abandon {
-        finish: upstream.finishes_abandoned(),
-        upload: outbound.upload.as_deref(),
-        progress: &outbound.progress,
-    };
-    let mut last = 0;
+    if plan.upgrades {
+        outbound.shared.forbid_hedge();
+    }
+    let abandon = Abandon { finish: upstream.finishes_abandoned(), outbound: &outbound };
     let called = upstream
         .stack
         .drive_from(exchange.arrival, call, shared, abandon, |context| {
-            let kind = match context.number() {
-                number if number == std::mem::replace(&mut last, number) => Kind::Redispatch,
-                1 => Kind::First,
-                _ => Kind::Retry,
-            };
-            Arc::clone(&outbound).attempt(context, kind)
+            Arc::clone(&outbound).attempt(context)
         })
         .await;
     conclude(&gateway, route, upstream, exchange, called, downstream)

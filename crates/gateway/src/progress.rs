@@ -11,16 +11,16 @@ use seawall_policy::Timestamp;
 /// Shared by a request and its attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Number of the attempt that was sent last; 0 before.
+    /// The highest number of an attempt that was sent; 0 before.
     attempts: AtomicU32,
-    /// The endpoint it went to, plus one; 0 before.
+    /// The endpoint of the last one that was sent or has answered, plus one; 0 before.
     endpoint: AtomicUsize,
     /// When the first byte of the first attempt left, in nanoseconds of the clock; 0 before.
     sent: AtomicU64,
     /// Nanoseconds spent waiting for connections.
     waited: AtomicU64,
-    /// Attempts begun, redispatches among them.
-    begun: AtomicU32,
+    /// Hedges sent.
+    hedges: AtomicU32,
     /// A bit for each that was sent. The sixty-fourth and later ones share the last; a call makes
     /// at most 20.
     left: AtomicU64,
@@ -31,16 +31,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Notes that an attempt begins; its place among all of them.
-    pub(crate) fn begin(&self) -> u32 {
-        self.begun.fetch_add(1, Relaxed)
-    }
-
     /// Notes that the first byte of the attempt at `place` leaves.
     pub(crate) fn send(&self, now: Timestamp, place: u32, attempt: u32, endpoint: usize) {
         self.left.fetch_or(bit(place), Relaxed);
         let _ = self.sent.compare_exchange(0, now.as_nanos(), Relaxed, Relaxed);
-        self.attempts.store(attempt, Relaxed);
+        self.attempts.fetch_max(attempt, Relaxed);
         self.endpoint.store(endpoint + 1, Relaxed);
     }
 
@@ -55,12 +50,9 @@ impl Progress {
         self.counted.fetch_or(bit(place), Relaxed) & bit(place) == 0
     }
 
-    /// Notes that the attempt that began last runs on without its caller, and says itself how it
-    /// ends.
-    pub(crate) fn run_on(&self) {
-        if let Some(last) = self.begun.load(Relaxed).checked_sub(1) {
-            self.runs_on.fetch_or(bit(last), Relaxed);
-        }
+    /// Notes that the attempt at `place` runs on without its caller, and says itself how it ends.
+    pub(crate) fn run_on(&self, place: u32) {
+        self.runs_on.fetch_or(bit(place), Relaxed);
     }
 
     /// Whether the attempt at `place` does so.
@@ -68,15 +60,32 @@ impl Progress {
         self.runs_on.load(Relaxed) & bit(place) != 0
     }
 
-    /// Whether the attempt that began last does so.
-    pub(crate) fn last_runs_on(&self) -> bool {
-        self.begun.load(Relaxed).checked_sub(1).is_some_and(|last| self.runs_on(last))
+    /// Whether the attempt at `place` was sent.
+    pub(crate) fn was_sent(&self, place: u32) -> bool {
+        self.left.load(Relaxed) & bit(place) != 0
     }
 
-    /// As [`Progress::count`], of the attempt that began last, if it was sent.
-    pub(crate) fn count_last(&self) -> bool {
-        let begun = self.begun.load(Relaxed);
-        begun > 0 && self.left.load(Relaxed) & bit(begun - 1) != 0 && self.count(begun - 1)
+    /// How many were sent and not counted, which count from here on; without those that run on,
+    /// if they are still to say how they end.
+    pub(crate) fn count_rest(&self, running_on: bool) -> u32 {
+        let run_on = if running_on { 0 } else { self.runs_on.load(Relaxed) };
+        let rest = self.left.load(Relaxed) & !run_on;
+        (rest & !self.counted.fetch_or(rest, Relaxed)).count_ones()
+    }
+
+    /// Notes that a hedge is sent.
+    pub(crate) fn hedge(&self) {
+        self.hedges.fetch_add(1, Relaxed);
+    }
+
+    /// Hedges sent.
+    pub(crate) fn hedges(&self) -> u32 {
+        self.hedges.load(Relaxed)
+    }
+
+    /// Notes that an endpoint has answered: of two attempts in flight, the one that counts.
+    pub(crate) fn answer(&self, endpoint: usize) {
+        self.endpoint.store(endpoint + 1, Relaxed);
     }
 
     /// Attempts sent.
@@ -84,7 +93,7 @@ impl Progress {
         self.attempts.load(Relaxed)
     }
 
-    /// Where the last attempt went.
+    /// Where the last attempt went, or the one whose answer counts.
     pub(crate) fn endpoint(&self) -> Option<usize> {
         self.endpoint.load(Relaxed).checked_sub(1)
     }
@@ -112,16 +121,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_is_counted_once_and_the_lasts_only_if_it_was_sent() {
+    fn an_outcome_is_counted_once_and_what_was_never_sent_not_at_all() {
         let progress = Progress::default();
-        assert!(!progress.count_last(), "none has begun");
-        assert_eq!((progress.begin(), progress.begin()), (0, 1));
-        assert!(!progress.count_last(), "the second was not sent");
+        assert_eq!(progress.count_rest(true), 0, "none was sent");
         progress.send(Timestamp::from_millis(1), 1, 2, 0);
-        assert!(progress.count_last());
-        assert!(!progress.count(1) && !progress.count_last());
-        assert!(progress.count(0));
-        assert!(!progress.count(0));
+        progress.send(Timestamp::from_millis(2), 2, 3, 0);
+        assert!(progress.count(1) && !progress.count(1));
+        progress.run_on(2);
+        assert_eq!(progress.count_rest(false), 0, "the third says itself how it ends");
+        assert_eq!(progress.count_rest(true), 1);
+        assert_eq!(progress.count_rest(true), 0);
     }
 
     #[test]
@@ -132,5 +141,7 @@ mod tests {
         progress.send(Timestamp::from_millis(9), 1, 2, 3);
         assert_eq!(progress.sent(), Some(Timestamp::from_millis(5)));
         assert_eq!((progress.endpoint(), progress.attempts()), (Some(3), 2));
+        progress.answer(0);
+        assert_eq!(progress.endpoint(), Some(0), "the faster of two");
     }
 }

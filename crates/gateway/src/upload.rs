@@ -77,6 +77,8 @@ struct State {
     broken: Option<UploadError>,
     /// Counts readers; only the latest reads on.
     reader: u32,
+    /// The reader's answer is there and may lead to a retry, so nothing more is read for it.
+    held: bool,
     /// Whom to tell that another reads now.
     waiting: Option<Waker>,
     /// Since when the upstream could read on and did not.
@@ -103,6 +105,7 @@ impl Upload {
             return None;
         }
         let hint = incoming.size_hint();
+        call.forbid_hedge();
         let state = State {
             incoming: Some(incoming),
             kept: Vec::new(),
@@ -112,6 +115,7 @@ impl Upload {
             flows: false,
             broken: None,
             reader: 0,
+            held: false,
             waiting: None,
             unread_since: None,
         };
@@ -132,6 +136,7 @@ impl Upload {
     pub(crate) fn read(self: &Arc<Self>) -> RequestBody {
         let mut state = self.state.lock();
         state.reader += 1;
+        state.held = false;
         if let Some(superseded) = state.waiting.take() {
             superseded.wake();
         }
@@ -141,6 +146,19 @@ impl Upload {
         // The clocks stand already, so what this attempt's upstream leaves unread counts at once.
         state.unread_since = state.more_to_come().then(|| self.clock.now());
         RequestBody::Reading(Reader::new(Arc::clone(self), state.reader))
+    }
+
+    /// The body for an attempt beside the one that reads it now, which reads on. Only of a body
+    /// that is complete and kept: two cannot read on from the caller.
+    #[must_use]
+    pub(crate) fn read_beside(self: &Arc<Self>) -> RequestBody {
+        let number = self.state.lock().reader;
+        RequestBody::Reading(Reader::new(Arc::clone(self), number))
+    }
+
+    /// No reader reads on from the caller until the next one begins.
+    pub(crate) fn hold(&self) {
+        self.state.lock().held = true;
     }
 
     /// Whether the caller's last byte was read.
@@ -280,7 +298,9 @@ impl State {
     }
 
     fn end(&mut self, upload: &Upload) {
-        self.incoming = None;
+        if self.incoming.take().is_some() {
+            upload.call.allow_hedge();
+        }
         self.unread_since = None;
         if self.flows {
             upload.call.upload_ended(upload.clock.now());

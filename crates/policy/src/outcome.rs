@@ -12,7 +12,7 @@
 //! | rejected | the dependency decided against it | no² | success | deposits |
 //! | overloaded | it asks for less | 429 any method, else idempotent or keyed | failure⁴ | – |
 //! | unknown | it may have been executed | idempotent or keyed | failure³ | – |
-//! | cancelled | the caller left | no | ignore | – |
+//! | cancelled | the caller left, or another attempt was faster | no | ignore | – |
 //!
 //! ¹ a message handed back, REFUSED_STREAM and GOAWAY are *ignore*: a closing connection is not a
 //!   sick dependency. ² 409 with a usable Retry-After, if keyed. ³ cut by the caller's deadline
@@ -105,6 +105,8 @@ pub enum Cause {
     Malformed,
     /// The caller left.
     CallerLeft,
+    /// Another attempt of the call, in flight at the same time, answered first.
+    Outrun,
     /// The request body failed or stalled on its way from the caller; says nothing about the
     /// dependency.
     UploadFailed,
@@ -151,6 +153,7 @@ impl Cause {
             Self::Reset => "reset",
             Self::Malformed => "malformed",
             Self::CallerLeft => "caller_left",
+            Self::Outrun => "outrun",
             Self::UploadFailed => "upload_failed",
             Self::Unmatched => "unmatched",
             Self::BreakerOpen => "breaker_open",
@@ -187,7 +190,7 @@ impl Cause {
             | Self::Reset
             | Self::Malformed
             | Self::Unmatched => Class::Unknown,
-            Self::CallerLeft | Self::UploadFailed => Class::Cancelled,
+            Self::CallerLeft | Self::Outrun | Self::UploadFailed => Class::Cancelled,
             Self::BreakerOpen
             | Self::RateLimited
             | Self::QuotaExceeded

@@ -181,8 +181,9 @@ impl AttemptContext {
         &self.shared
     }
 
-    /// Counts attempts and redispatches, from 0.
-    pub(crate) const fn sequence(&self) -> u32 {
+    /// Its place among all that the call makes, redispatches and hedges too; from 0.
+    #[must_use]
+    pub const fn sequence(&self) -> u32 {
         self.sequence
     }
 }

@@ -193,6 +193,19 @@ impl<F: Future> InFlight<F> {
         self.0.cut_by_call
     }
 
+    /// Its place among all that the call makes, as its
+    /// [context](crate::AttemptContext::sequence) says.
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.0.lease.sequence
+    }
+
+    /// Whether its own time was up, so that it only holds its slot, if that.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        !matches!(self.0.lease.hold, Hold::Permit(_))
+    }
+
     /// Gives the attempt up: what was sent may still be executed and holds its slot.
     pub fn give_up(&mut self, now: Timestamp) {
         self.lease().give_up(now);

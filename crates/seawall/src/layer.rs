@@ -130,7 +130,7 @@ impl<S, C, D> SeawallService<S, C, D> {
         if let Some(changed) = seal.changed() {
             return Err(Error::Changed(changed));
         }
-        let Report { result, attempts, redispatches, stop, outcome } = report;
+        let Report { result, attempts, redispatches, stop, outcome, .. } = report;
         let mut response = result?;
         classify.annotate(&mut response, &Summary { attempts, redispatches, stop, outcome });
         Ok(response)

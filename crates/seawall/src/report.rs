@@ -50,6 +50,8 @@ pub struct Report<T, E> {
     pub attempts: u32,
     /// Other endpoints tried at once, beside the attempts.
     pub redispatches: u32,
+    /// Attempts made beside another one.
+    pub hedges: u32,
     /// Why the call ended.
     pub stop: StopReason,
     /// The last attempt's outcome.
@@ -75,6 +77,7 @@ impl<T, E> Report<T, E> {
             result,
             attempts: done.attempts,
             redispatches: done.redispatches,
+            hedges: done.hedges,
             stop: done.stop,
             outcome: done.outcome,
         }

@@ -41,6 +41,7 @@ pub(super) const fn cause_flag(cause: Cause) -> Option<&'static str> {
         | Cause::Answered
         | Cause::BusinessError
         | Cause::Conflict
+        | Cause::Outrun
         | Cause::Unmatched => None,
     }
 }

@@ -60,7 +60,7 @@ impl Sharing {
 }
 
 /// A section that is off unless it is there.
-fn asked<T, C>(
+pub(super) fn asked<T, C>(
     scope: &mut Scope<'_>,
     key: &str,
     raw: &Option<Switch<T>>,

@@ -12,8 +12,8 @@ use super::tls::{ListenerTls, UpstreamTls};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use seawall_policy::{
-    BreakerOptions, BudgetOptions, BulkheadOptions, Hop, RetryOptions, StackConfig, StackParams,
-    StopReason, worst_case_attempts, worst_case_time,
+    BreakerOptions, BudgetOptions, BulkheadOptions, HedgeOptions, Hop, RetryOptions, StackConfig,
+    StackParams, StopReason, worst_case_attempts, worst_case_time,
 };
 
 use super::balance::Sharing;
@@ -137,6 +137,8 @@ pub struct Upstream {
     pub retry: Option<RetryOptions>,
     /// The retry budget. `None` only by `retry_budget: off`.
     pub budget: Option<BudgetOptions>,
+    /// Second attempts beside slow ones. Default: off.
+    pub hedge: Option<HedgeOptions>,
     /// The breaker per endpoint and route. `None` only by `breaker: off`.
     pub breaker: Option<BreakerOptions>,
     /// What may be sent to it in a time. Default: no limit.
@@ -164,7 +166,7 @@ impl Upstream {
             total: Some(self.timeouts.total),
             retry: self.retry,
             budget: self.budget,
-            hedge: None,
+            hedge: self.hedge,
             breaker: self.breaker.map(judged),
             rate: self.rate.all,
             rate_per_key: self.rate.per_key.as_ref().map(|per_key| per_key.options),

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::balance::{RawOutlier, RawSlowStart};
+use super::hedge::RawHedge;
 pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
 
 /// A section that is on with its defaults unless it says `off`.
@@ -126,6 +127,7 @@ pub(super) struct RawUpstream {
     pub(super) timeouts: RawTimeouts,
     pub(super) retry: Option<Switch<RawRetry>>,
     pub(super) retry_budget: Option<Switch<RawBudget>>,
+    pub(super) hedge: Option<Switch<RawHedge>>,
     pub(super) breaker: Option<Switch<RawBreaker>>,
     pub(super) rate: Option<RawRate>,
     pub(super) bulkhead: RawBulkhead,

@@ -1,6 +1,8 @@
 use std::fmt::Write as _;
 
-use seawall_policy::{Jitter, OutlierOptions, Ratio, SlowStartOptions, SuccessBudget};
+use seawall_policy::{
+    HedgeDelay, HedgeOptions, Jitter, OutlierOptions, Ratio, SlowStartOptions, SuccessBudget,
+};
 
 use super::*;
 
@@ -296,6 +298,23 @@ routes:
 ",
     ),
     (
+        "what makes no sense of a hedge",
+        "version: 1
+upstreams:
+  a:
+    endpoints: ['http://h:1', 'http://h:2']
+    hedge: {delay: p49, delay_min: 13s, max_extra: 0%, max_load: 101%, same_endpoint: perhaps}
+  b:
+    endpoints: ['http://h:3']
+    hedge: {delay: 800ms}
+    timeouts: {attempt: 800ms}
+  c:
+    endpoints: ['http://h:4', 'http://h:5']
+    retry: off
+    hedge: {dely: p99.95}
+",
+    ),
+    (
         "what makes no sense between endpoints",
         "version: 1
 upstreams:
@@ -497,6 +516,7 @@ breaker:
   slow_ratio: 75%
   probes: 2
   mode: metrics_only
+hedge: {delay: p99.5, delay_min: 2ms, max_extra: 0.6%, max_load: 70%, same_endpoint: true}
 bulkhead: {limit: 9, per_route: 8, wait: 0s, queue: 6, max_streams: 0}
 balance: peak_ewma
 outlier:
@@ -518,6 +538,12 @@ slow_start: {window: 20s, least: 5%}",
     let on = accepted_upstream("outlier: {}\nslow_start: {}").sharing;
     assert_eq!(on.outlier, Some(OutlierOptions::default()));
     assert_eq!(on.slow_start, Some(SlowStartOptions::default()));
+    assert_eq!(off.hedge, None);
+    let hedge = |text: &str| accepted_upstream(text).hedge.unwrap();
+    let default = HedgeOptions { same_endpoint: true, ..HedgeOptions::default() };
+    assert_eq!(hedge("hedge: {same_endpoint: true}"), default);
+    let fixed = hedge("hedge: {delay: 20ms, same_endpoint: true}").delay;
+    assert_eq!(fixed, HedgeDelay::Fixed(Duration::from_millis(20)));
     assert_eq!(accepted_upstream("outlier: off\nslow_start: off").sharing, Sharing::default());
     for (word, jitter) in [
         ("none", Jitter::None),
@@ -657,6 +683,8 @@ fn what_works_but_will_be_regretted_is_warned_of() {
         ("timeouts: {total: 24s}", "timeouts.total", "come to 24s100ms, and total is 24s"),
         ("retry: {max_attempts: 4}\ntimeouts: {attempt: 1s}", "retry.max_attempts", "64 for one"),
         ("retry_budget: off", "retry_budget", "multiplies the load by 2"),
+        ("hedge: {}", "hedge", "no effect with one endpoint"),
+        ("hedge: {delay: p95, same_endpoint: true}", "hedge.delay", "5% of the calls"),
         ("outlier: {}", "outlier", "no effect with one endpoint"),
         ("retry: {honour_stop: false}", "retry.honour_stop", "multiply"),
         ("peak_load: 10/s\ncapacity: 660/m", "peak_load", "100.00% of capacity"),

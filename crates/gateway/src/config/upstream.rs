@@ -18,7 +18,7 @@ use super::raw::{
 };
 use super::report::Finding;
 use super::scope::{Checker, Scope};
-use super::{DAY, HOUR, MILLISECOND, tls};
+use super::{DAY, HOUR, MILLISECOND, hedge, tls};
 use crate::units::format_duration;
 
 /// The upstreams in the order of the file.
@@ -59,6 +59,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
     let retry = switch(scope.inner("retry"), &raw.retry, retry);
     let budget = switch(scope.inner("retry_budget"), &raw.retry_budget, budget);
     let asked = raw.timeouts.attempt.is_some().then_some(timeouts.attempt);
+    let hedge = hedge::read(&mut scope, raw, retry, timeouts.attempt);
     let breaker = switch(scope.inner("breaker"), &raw.breaker, |scope, raw| {
         breaker(scope, raw, &timeouts, asked)
     });
@@ -78,6 +79,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         timeouts,
         retry,
         budget,
+        hedge,
         breaker,
         rate: rate.unwrap_or_default(),
         bulkhead,

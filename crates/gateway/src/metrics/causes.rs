@@ -34,6 +34,7 @@ pub(super) const fn cause(cause: Cause) -> usize {
         Cause::Grpc(_) => 26,
         Cause::RateLimited => 27,
         Cause::QuotaExceeded => 28,
+        Cause::Outrun => 29,
     }
 }
 
@@ -68,4 +69,5 @@ pub(super) const CAUSES: &[&str] = &[
     "grpc",
     "rate_limited",
     "quota_exceeded",
+    "outrun",
 ];

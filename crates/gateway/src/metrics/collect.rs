@@ -1,5 +1,6 @@
 //! Writes every family of the table, in its order, into an exposition.
 
+mod hedges;
 mod standings;
 
 use std::fmt;
@@ -209,6 +210,7 @@ impl<'a> Scrape<'a> {
             Family::BreakerState => self.breakers(),
             Family::EndpointStanding => self.standings(),
             Family::Ejections | Family::EjectedRatio => self.ejections(family),
+            Family::HedgesRefused => self.hedges_refused(),
             Family::PoolConnections => self.pool_connections(),
             Family::UnmatchedErrors => self.unmatched(),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
@@ -253,6 +255,7 @@ impl<'a> Scrape<'a> {
                 Family::BudgetExhausted => Number::Whole(upstream.budget_exhausted),
                 Family::RateAvailable => Number::Whole(upstream.rate_available?.into()),
                 Family::RateKeysEvicted => Number::Whole(upstream.rate_keys_evicted?),
+                Family::HedgesWon => Number::Whole(upstream.hedges?.0),
                 Family::RetriesOff => upstream.retries_off.into(),
                 Family::PoolWaiting => Number::Whole(upstream.pool.waiting),
                 Family::PoolConnects => Number::Whole(upstream.pool.connects),

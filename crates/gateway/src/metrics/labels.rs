@@ -34,6 +34,7 @@ pub(super) enum Label {
     CloseReason,
     BreakerTo,
     EjectionReason,
+    HedgeRefusal,
     PoolState,
     Handshake,
     UpstreamHandshake,
@@ -61,7 +62,8 @@ impl Label {
             | Self::StopReason
             | Self::Refusal
             | Self::CloseReason
-            | Self::EjectionReason => "reason",
+            | Self::EjectionReason
+            | Self::HedgeRefusal => "reason",
             Self::Class => "class",
             Self::Cause => "cause",
             Self::ErrorKind => "kind",
@@ -91,6 +93,7 @@ impl Label {
             Self::CloseReason => &CloseReason::LABELS,
             Self::BreakerTo => BREAKER_STATES,
             Self::EjectionReason => EJECTION_REASONS,
+            Self::HedgeRefusal => HEDGE_REFUSALS,
             Self::PoolState => POOL_STATES,
             Self::Handshake => &HandshakeResult::LABELS,
             Self::UpstreamHandshake => &UpstreamTls::LABELS,
@@ -344,6 +347,18 @@ const CLASSES: &[&str] =
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
 /// In the order of `EjectionReason::ALL`.
 const EJECTION_REASONS: &[&str] = &["failures", "slow", "probes"];
+/// In the order of `HedgeRefusal::ALL`.
+const HEDGE_REFUSALS: &[&str] = &[
+    "retries_off",
+    "attempts",
+    "body",
+    "deadline",
+    "load",
+    "endpoint",
+    "full",
+    "max_extra",
+    "budget",
+];
 /// In the order of [`super::PoolView`]'s fields.
 pub(super) const POOL_STATES: &[&str] = &["idle", "busy", "connecting"];
 /// What reading the files of TLS again came to.
@@ -353,13 +368,14 @@ pub(super) const LOOKUPS: &[&str] = &["good", "failed"];
 
 #[cfg(test)]
 mod tests {
-    use seawall_policy::Cause;
+    use seawall_policy::{Cause, HedgeRefusal};
 
     use super::*;
     use seawall_policy::GrpcCode;
 
     #[test]
     fn every_class_and_cause_stands_at_its_own_label() {
+        assert!(HedgeRefusal::ALL.iter().map(|it| it.as_str()).eq(HEDGE_REFUSALS.iter().copied()));
         for known in [
             Class::Success,
             Class::RefusedHere,
@@ -401,6 +417,7 @@ mod tests {
             Cause::Grpc(GrpcCode::Unavailable),
             Cause::RateLimited,
             Cause::QuotaExceeded,
+            Cause::Outrun,
         ] {
             assert_eq!(CAUSES[cause(known)], known.as_str());
         }

@@ -1,6 +1,6 @@
 //! What the metrics are told at a scrape about state that others keep.
 
-use seawall_policy::{BreakerState, EjectionReason, Standing};
+use seawall_policy::{BreakerState, EjectionReason, HedgeRefusal, Standing};
 
 use crate::reload::Reloaded;
 use crate::server::CloseReason;
@@ -81,6 +81,8 @@ pub(crate) struct UpstreamSnapshot {
     pub rate_available: Option<u32>,
     /// Keys forgotten while they owed something; nothing where keys have no rate.
     pub rate_keys_evicted: Option<u64>,
+    /// Hedges that won and those that were refused, by why; nothing where nothing is hedged.
+    pub(crate) hedges: Option<(u64, [u64; HedgeRefusal::ALL.len()])>,
     /// Errors that no rule matches since the start, by kind.
     pub(crate) unmatched: Vec<(String, u64)>,
     /// Its breakers; empty where they are off.

@@ -56,6 +56,28 @@ pub(super) const TABLE: &[Row] = &[
         "Requests moved to another endpoint after one that never took them; not retries",
     ),
     Row::new(
+        Family::Hedges,
+        "seawall_hedges",
+        OWN_COUNTER,
+        CALLS,
+        "Second attempts sent beside one that took long, each paid from the retry budget too; not \
+         retries",
+    ),
+    Row::new(
+        Family::HedgesWon,
+        "seawall_hedges_won",
+        COUNTER,
+        UPSTREAM,
+        "Hedges whose answer was the call's; absent where nothing is hedged",
+    ),
+    Row::new(
+        Family::HedgesRefused,
+        "seawall_hedges_refused",
+        COUNTER,
+        &[Label::Upstream, Label::HedgeRefusal],
+        "Hedges that were due and not sent, by why; absent where nothing is hedged",
+    ),
+    Row::new(
         Family::RetryRatio,
         "seawall_retry_ratio",
         GAUGE,

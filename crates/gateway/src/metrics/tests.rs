@@ -73,6 +73,7 @@ impl Source for Given {
         bridge.budget_millitokens = Some(9_500);
         bridge.budget_exhausted = 12;
         (bridge.rate_available, bridge.rate_keys_evicted) = (Some(19), Some(20));
+        bridge.hedges = Some((31, [32, 33, 34, 35, 36, 37, 38, 39, 40]));
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
         bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
         bridge.standings = vec![(0, Standing::Available), (1, Standing::Ejected)];

@@ -54,6 +54,10 @@ impl Reader {
                 Kept::Trailers(trailers) => Frame::trailers(trailers),
             })));
         }
+        if state.held && state.incoming.is_some() {
+            state.wait(cx.waker());
+            return Poll::Pending;
+        }
         match state.poll_incoming(&upload, cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.idle = None;

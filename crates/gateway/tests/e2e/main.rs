@@ -10,6 +10,7 @@ mod draining;
 mod fallbacks;
 mod fields;
 mod grpc;
+mod hedges;
 mod limits;
 mod malformed;
 mod observed;

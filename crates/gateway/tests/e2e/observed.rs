@@ -76,6 +76,7 @@ async fn a_line_tells_the_whole_story() {
         "endpoint": upstream.to_string(),
         "attempts": 2,
         "redispatches": 0,
+        "hedges": 0,
         "stop_reason": "answered",
         "cause": "status",
         "configured_timeout_ms": 7000.0,

@@ -339,6 +339,7 @@ impl Operation {
             outcome: self.last.unwrap_or_else(|| Outcome::of(cause)),
             attempts: self.attempts,
             redispatches: self.redispatches,
+            hedges: self.flights.hedges(),
             stop,
             retry_after,
         };

@@ -1,7 +1,7 @@
 //! What all attempts of one call know of each other: what was sent, what is waited for, the body.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,8 +15,8 @@ pub struct CallShared {
     /// [`NO_UPLOAD`], [`FLOWING`], or the time at which an upload that flowed ended.
     upload: AtomicU64,
     replayable: AtomicBool,
-    /// A request body is not there whole, so that it cannot be sent twice at once.
-    partial: AtomicBool,
+    /// Reasons not to make two attempts at once.
+    forbidden: AtomicU32,
     /// Something may have been sent.
     pub(super) sent: Marks,
     pub(super) in_checkout: Marks,
@@ -51,7 +51,7 @@ impl CallShared {
         Arc::new(Self {
             upload: AtomicU64::new(NO_UPLOAD),
             replayable: AtomicBool::new(true),
-            partial: AtomicBool::new(false),
+            forbidden: AtomicU32::new(0),
             sent: Marks::default(),
             in_checkout: Marks::default(),
             in_connect: Marks::default(),
@@ -68,10 +68,16 @@ impl CallShared {
         self.replayable.store(false, Relaxed);
     }
 
-    /// Says whether a request body has still to come, in whole or in part. Two attempts cannot read
-    /// it at once, so nothing is hedged meanwhile. Until somebody says so, there is none to come.
-    pub fn set_partial(&self, partial: bool) {
-        self.partial.store(partial, Relaxed);
+    /// No second attempt may be made beside one in flight: a request body has still to come, which
+    /// two cannot read at once, or an answer is more than an answer, as an upgrade is. Until
+    /// somebody says so, one may. Taken back by [`CallShared::allow_hedge`], each by one.
+    pub fn forbid_hedge(&self) {
+        self.forbidden.fetch_add(1, Relaxed);
+    }
+
+    /// Takes one [`CallShared::forbid_hedge`] back: the body is there whole.
+    pub fn allow_hedge(&self) {
+        self.forbidden.fetch_sub(1, Relaxed);
     }
 
     /// An attempt that was [sent](crate::AttemptContext::mark_sent) reads the request body, and not
@@ -106,7 +112,7 @@ impl CallShared {
     /// Whether a second attempt can be made while the first is in flight.
     pub(crate) fn is_hedgeable(&self) -> bool {
         self.is_replayable()
-            && !self.partial.load(Relaxed)
+            && self.forbidden.load(Relaxed) == 0
             && !matches!(self.upload(), Upload::Flowing)
     }
 

@@ -43,6 +43,10 @@ impl Operation {
         *dependency.counters_mut().attempts_mut(permit.purpose()) -= 1;
         match permit.purpose() {
             Purpose::Redispatch => self.redispatches -= 1,
+            Purpose::Hedge => {
+                self.attempts -= 1;
+                self.flights.take_back();
+            }
             _ => self.attempts -= 1,
         }
     }

@@ -17,6 +17,19 @@ pub(super) struct Flights {
     first: usize,
     /// How one has ended while the other is waited for.
     aside: Option<Outcome>,
+    /// Hedges of the whole call.
+    hedges: u32,
+}
+
+impl Flights {
+    pub(super) const fn hedges(&self) -> u32 {
+        self.hedges
+    }
+
+    /// We refused a hedge ourselves after it had been let go.
+    pub(super) const fn take_back(&mut self) {
+        self.hedges -= 1;
+    }
 }
 
 impl Operation {
@@ -27,7 +40,8 @@ impl Operation {
         params: &StackParams,
         permit: &Permit,
     ) -> Option<Timestamp> {
-        self.flights = Flights { count: 1, first: permit.endpoint(), aside: None };
+        let hedges = self.flights.hedges;
+        self.flights = Flights { count: 1, first: permit.endpoint(), aside: None, hedges };
         let hedge = params.hedge.as_ref()?;
         let now = permit.granted();
         if permit.purpose() == Purpose::First {
@@ -65,6 +79,7 @@ impl Operation {
         *dependency.counters_mut().attempts_mut(Purpose::Hedge) += 1;
         self.phase = Phase::Sent;
         self.flights.count += 1;
+        self.flights.hedges += 1;
         self.tried.add(permit.endpoint());
         self.attempts += 1;
         let (deadline, cut_by_call) = self.deadline_from(now, params);

@@ -88,6 +88,8 @@ pub struct Done {
     pub attempts: u32,
     /// Other endpoints tried at once, beside the attempts.
     pub redispatches: u32,
+    /// Attempts made beside another one.
+    pub hedges: u32,
     /// Why it ended.
     pub stop: StopReason,
     /// After a refusal of ours: when it is worth asking again.
