@@ -61,7 +61,7 @@ impl GatewayConfig {
 /// The most that one request may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorstCase {
-    /// Attempts, counting the first; redispatches, which send nothing, are not among them.
+    /// Attempts, counting the first and hedges, not redispatches, which send nothing.
     pub attempts: u64,
     /// Time to the response head, without a Retry-After.
     pub time: Duration,
@@ -74,8 +74,7 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Peers that may state tenant, priority, cost, attempt number, deadline and forwarded-for.
     pub trusted_peers: Vec<PeerRange>,
-    /// Whether loopback peers may state a deadline without being named. Default true: it can only
-    /// harm the sender's own request.
+    /// Whether unnamed loopback peers may state a deadline, for their own request. Default true.
     pub trust_loopback_deadline: bool,
     /// TLS, if it is spoken here.
     pub tls: Option<ListenerTls>,
