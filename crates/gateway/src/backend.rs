@@ -175,6 +175,9 @@ impl Source for Scraped {
             collect_upstream(&self.gateway, upstream, into);
             into.unmatched = self.gateway.unmatched.counts(index);
             into.handshakes = self.gateway.tls.upstream(index).map(|tls| tls.counts());
+            let names = upstream.config.rules.names.iter().cloned();
+            let met = upstream.rules_met.iter().map(|met| met.load(Relaxed));
+            into.rules_met = names.zip(met).collect();
         }
     }
 }

@@ -32,7 +32,9 @@ mod precedence;
 mod rate;
 mod raw;
 mod report;
+mod retry;
 mod route;
+mod rules;
 mod scope;
 mod tls;
 mod upstream;
@@ -50,15 +52,16 @@ pub use address::parse_bind;
 pub use balance::Sharing;
 pub use edits::HeaderEdits;
 pub use grpc::{Grpc, GrpcStreaming};
-pub use matching::{Conditions, HeaderCondition, HeaderTest, PathMatch};
+pub use host_header::HostHeader;
+pub use matching::{Conditions, PathMatch};
 pub use model::{
-    AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames,
-    HostHeader, Limits, Listener, OnAbandon, PeerRange, Protocol, Route, Upstream,
-    UpstreamTimeouts, WorstCase,
+    AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames, Limits,
+    Listener, OnAbandon, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts, WorstCase,
 };
 pub use origin::Origin;
 pub use rate::{PerKey, RateKeyOf, Rates};
 pub use report::{ConfigErrors, Warning};
+pub use rules::Rules;
 pub use tls::{Alpn, CertificateFiles, ClientAuth, ListenerTls, RootsOf, TlsVersion, UpstreamTls};
 
 use decode::{Notes, decode};

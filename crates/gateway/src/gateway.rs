@@ -4,6 +4,7 @@ mod succession;
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -47,7 +48,6 @@ pub(crate) struct Gateway {
     pub(crate) resolver: Resolver,
     /// Certificates and sessions of both sides.
     pub(crate) tls: Arc<TlsStore>,
-    pub(crate) rules: HttpClassify,
     pub(crate) kill_switch: KillSwitch,
     /// What uploads hold for another attempt.
     pub(crate) replay: ReplayBytes,
@@ -77,6 +77,10 @@ pub(crate) struct Upstream {
     places: Places,
     /// Whom a request is for by the endpoint it goes to, if that decides.
     pub(crate) hosts: Option<Places>,
+    /// What answers mean.
+    pub(crate) rules: HttpClassify,
+    /// How often each rule on answers decided.
+    pub(crate) rules_met: Arc<[AtomicU64]>,
     /// The lane of each of its routes.
     pub(crate) lanes: Vec<Lane>,
     /// Every lane there was, by number.
@@ -155,7 +159,6 @@ impl Gateway {
             diagnostics,
             resolver,
             tls,
-            rules: HttpClassify::new(),
             kill_switch,
             replay: ReplayBytes::default(),
             unmatched: Arc::new(unmatched),

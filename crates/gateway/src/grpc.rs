@@ -85,7 +85,7 @@ pub(crate) const fn safety(by_method: Safety, rules: &Grpc) -> Safety {
 }
 
 /// A call as each attempt of it states it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) rules: Grpc,
     /// When the whole call is over, by the caller's word.

@@ -31,6 +31,7 @@ mod forwards;
 mod gateway;
 mod grpc;
 mod headers;
+mod judge;
 mod lines;
 mod live;
 mod metrics;
@@ -56,10 +57,10 @@ mod wire;
 pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
     AccessLog, Alpn, CertificateFiles, ClientAuth, Conditions, ConfigErrors, Drain,
-    EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming, HeaderCondition,
-    HeaderEdits, HeaderNames, HeaderTest, HostHeader, Limits, Listener, ListenerTls, OnAbandon,
-    Origin, PathMatch, PeerRange, PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Sharing,
-    TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
+    EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming, HeaderEdits,
+    HeaderNames, HostHeader, Limits, Listener, ListenerTls, OnAbandon, Origin, PathMatch, PeerRange,
+    PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Rules, Sharing, TlsVersion, Upstream,
+    UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

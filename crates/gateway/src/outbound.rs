@@ -1,21 +1,21 @@
 //! One attempt: a connection from the pool, the request on it, and what the answer means.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Limited};
-use seawall::{Answer, AttemptContext, CallShared, HttpClassify, OnAbandon};
-use seawall_policy::{
-    AnswerSignals, Cause, Outcome, Purpose, RetryAfter, Timestamp, remaining_to_send,
-};
+use seawall::{Answer, AttemptContext, CallShared, Clock, HttpClassify, OnAbandon};
+use seawall_policy::{Cause, Outcome, Purpose, RetryAfter, Timestamp, remaining_to_send};
 use tokio::time::timeout;
 
 use crate::config::{HeaderNames, Protocol};
 use crate::gateway::Places;
 use crate::grpc::Outgoing;
+use crate::judge::{Judged, judge};
 use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
 use crate::progress::Progress;
 use crate::unmatched::Unmatched;
@@ -31,7 +31,10 @@ pub(crate) struct Outbound {
     pub(crate) upload: Option<Arc<Upload>>,
     pub(crate) shared: Arc<CallShared>,
     pub(crate) pool: Pool<RequestBody>,
+    pub(crate) clock: Clock,
     pub(crate) rules: HttpClassify,
+    /// How often each rule of the upstream decided.
+    pub(crate) rules_met: Arc<[AtomicU64]>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) unmatched: Arc<Unmatched>,
     pub(crate) route: usize,
@@ -105,7 +108,7 @@ impl Outbound {
             }
             Ok(response) => {
                 self.progress.answer(context.endpoint());
-                self.answered(place, response, context.is_cut_by_call())
+                self.answered(place, response, &context).await
             }
             Err((cause, is_handed_back)) => {
                 if is_handed_back {
@@ -225,15 +228,32 @@ impl Outbound {
         response.status() == StatusCode::SWITCHING_PROTOCOLS && !self.headers.contains_key(UPGRADE)
     }
 
-    fn answered(
+    /// The answer and what the upstream's rules say of it.
+    async fn judged(
+        &self,
+        response: Response<UpstreamBody>,
+        context: &AttemptContext,
+    ) -> Result<Judged, Cause> {
+        let left = || self.clock.now().until(context.deadline());
+        let judged = judge(&self.rules, response, left).await?;
+        if let Some(met) = judged.rule.and_then(|rule| self.rules_met.get(rule)) {
+            met.fetch_add(1, Relaxed);
+        }
+        Ok(judged)
+    }
+
+    async fn answered(
         &self,
         place: u32,
         response: Response<UpstreamBody>,
-        cut_by_call: bool,
+        context: &AttemptContext,
     ) -> Attempted {
-        let outcome = match &self.grpc {
-            Some(grpc) => grpc.of_head(&response, cut_by_call),
-            None => classify(&response, &self.rules),
+        let (outcome, response) = match &self.grpc {
+            Some(grpc) => (grpc.of_head(&response, context.is_cut_by_call()), response),
+            None => match self.judged(response, context).await {
+                Ok(judged) => (judged.outcome, judged.response),
+                Err(cause) => return self.ended(place, cause),
+            },
         };
         // One whose status is to come is counted when it has.
         if !outcome.awaits_status() && self.progress.count(place) {
@@ -256,7 +276,10 @@ impl Outbound {
             self.metrics.outcome(self.upstream, cause.class(), cause);
         }
         Attempted {
-            outcome: self.grpc.map_or_else(|| Outcome::of(cause), |grpc| grpc.of_end(cause)),
+            outcome: self
+                .grpc
+                .as_ref()
+                .map_or_else(|| Outcome::of(cause), |grpc| grpc.of_end(cause)),
             replayable: self.shared.is_replayable(),
             upload: None,
             reply: Reply::None,
@@ -307,16 +330,6 @@ impl Drop for Unended<'_> {
             outbound.count_timeout(*place);
         }
     }
-}
-
-/// What an answer means, by its status and what came with it.
-fn classify(response: &Response<UpstreamBody>, rules: &HttpClassify) -> Outcome {
-    let status = response.status();
-    let signals = match status.is_client_error() || status.is_server_error() {
-        true => rules.signals(response.headers()),
-        false => AnswerSignals::default(),
-    };
-    Outcome::of_status(status.as_u16(), signals)
 }
 
 impl Answer for Attempted {
@@ -410,7 +423,7 @@ mod tests {
 
     /// A request without a body, to be sent nowhere.
     fn outbound() -> Outbound {
-        let clock = seawall::Clock::new();
+        let clock = Clock::new();
         let settings = PoolSettings::new(PoolProtocol::Http1, 1);
         let resolver = Resolver::new(1, Duration::ZERO, clock);
         let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
@@ -422,7 +435,9 @@ mod tests {
             upload: None,
             shared: CallShared::new(),
             pool: Pool::new(settings, vec![("127.0.0.1".to_owned(), 1)], resolver, clock),
+            clock,
             rules: HttpClassify::new(),
+            rules_met: Arc::default(),
             metrics: Arc::new(Metrics::new(Shape::default())),
             unmatched: Arc::new(Unmatched::new(vec![upstream], diagnostics)),
             route: 0,

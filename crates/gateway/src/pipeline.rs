@@ -63,14 +63,7 @@ pub(crate) async fn handle_request(
         Upload::new(incoming, Arc::clone(&shared), gateway.clock, limits, gateway.replay.clone());
     exchange.called = true;
     let downstream = plan.upgrades.then(|| hyper::upgrade::on(upgradable(&mut parts)));
-    let call = Call {
-        lane: gateway.lane(plan.route),
-        safety: plan.safety,
-        owner: route.owns_retries,
-        deadline: plan.deadline,
-        total: route.total,
-        rate_key: plan.rate_key,
-    };
+    let call = plan.call(route, gateway.lane(plan.route));
     let outbound = Arc::new(Outbound {
         method: parts.method,
         uri: plan.target,
@@ -78,7 +71,9 @@ pub(crate) async fn handle_request(
         upload: exchange.upload.clone(),
         shared: Arc::clone(&shared),
         pool: upstream.pool.clone(),
-        rules: gateway.rules,
+        clock: gateway.clock,
+        rules: upstream.rules.clone(),
+        rules_met: Arc::clone(&upstream.rules_met),
         metrics: Arc::clone(&gateway.metrics),
         unmatched: Arc::clone(&gateway.unmatched),
         route: plan.route,
@@ -117,6 +112,21 @@ struct Plan {
     grpc: Option<grpc::Outgoing>,
     /// Whose rate it takes from.
     rate_key: Option<RateKey>,
+}
+
+impl Plan {
+    fn call(&self, route: &Route, lane: usize) -> Call {
+        Call {
+            lane,
+            safety: self.safety,
+            owner: route.owns_retries,
+            deadline: self.deadline,
+            total: route.total,
+            rate_key: self.rate_key,
+            attempt_timeout: route.attempt,
+            retry: route.retry,
+        }
+    }
 }
 
 /// How a request is answered that goes no further.
@@ -180,7 +190,10 @@ fn plan(
     );
     let deadline = exchange.deadline.unwrap_or(Timestamp::MAX).min(leaves_at);
     let deadline = (deadline != Timestamp::MAX).then_some(deadline);
-    let safety = Safety::of_method(parts.method.as_str(), keyed);
+    let safety = match route.idempotent {
+        true => Safety::Idempotent,
+        false => Safety::of_method(parts.method.as_str(), keyed),
+    };
     let grpc = exchange.grpc.as_ref();
     let grpc = grpc.map(|call| grpc::Outgoing::new(route.grpc, call.deadline));
     let peer = exchange.connection.peer().ip();
@@ -188,7 +201,7 @@ fn plan(
     Ok(Plan {
         route: index,
         target: target(&parts.uri, authority, route, upstream, &mut parts.headers),
-        safety: grpc.map_or(safety, |grpc| grpc::safety(safety, &grpc.rules)),
+        safety: grpc.as_ref().map_or(safety, |grpc| grpc::safety(safety, &grpc.rules)),
         deadline,
         upgrades: upgrade.is_some(),
         grpc,

@@ -40,13 +40,12 @@ mod stats;
 mod upload;
 
 pub(crate) use body::UpstreamBody;
+pub(crate) use classify::classify;
 pub(crate) use connect::Place;
 pub(crate) use error::SendError;
 pub(crate) use pool::{Lease, Pool, Wanted};
 pub(crate) use resolve::Resolver;
 pub(crate) use settings::{PoolProtocol, PoolSettings};
-
-pub(crate) use classify::classify;
 
 #[cfg(test)]
 mod tests;

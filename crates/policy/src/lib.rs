@@ -49,6 +49,7 @@ mod rate;
 mod ratio;
 mod retry;
 mod retry_after;
+mod retry_on;
 mod rng;
 mod stack;
 mod time;
@@ -81,6 +82,7 @@ pub use retry::{Decision, Facts, RetryOptions, RetryParams, StopReason, decide};
 pub use retry_after::{
     RetryAfter, parse_http_date, passed_on as retry_after_passed_on, wait as retry_after_wait,
 };
+pub use retry_on::RetryOn;
 pub use rng::{Rng, SplitMix64};
 pub use stack::{
     Admitted, Attempt, Avoid, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,

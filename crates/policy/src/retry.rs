@@ -12,6 +12,7 @@
 //! | `backoff` | full jitter over min(5 s, 100 ms · 2ⁿ) | aws-backoff |
 //! | `redispatches` | 2, outside attempts and budget | grpc-a6 |
 //! | `retry_after_max` | 60 s; more is handed up | azcore |
+//! | `on` | what the class says | seawall-design |
 
 use core::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::error::ConfigError;
 use crate::grpc::GrpcCode;
 use crate::outcome::{Cause, Class, Outcome, Safety};
 use crate::retry_after::{self, RetryAfter};
+use crate::retry_on::{Listed, RetryOn};
 use crate::rng::Rng;
 
 /// How often, and how, a call may be tried again.
@@ -37,6 +39,8 @@ pub struct RetryOptions {
     /// Whether an upstream's stop signal is obeyed; default true. False makes every layer of a
     /// chain multiply the attempts of the one below it.
     pub honour_stop: bool,
+    /// Which outcomes are tried again; default: what their class says.
+    pub on: RetryOn,
 }
 
 impl Default for RetryOptions {
@@ -47,6 +51,7 @@ impl Default for RetryOptions {
             redispatches: REDISPATCHES,
             retry_after_max: RETRY_AFTER_MAX,
             honour_stop: true,
+            on: RetryOn::default(),
         }
     }
 }
@@ -83,6 +88,12 @@ impl RetryParams {
     #[must_use]
     pub const fn max_attempts(&self) -> u32 {
         self.options.max_attempts
+    }
+
+    /// The options that were checked.
+    #[must_use]
+    pub const fn options(&self) -> &RetryOptions {
+        &self.options
     }
 
     /// Whether an upstream's stop signal is obeyed.
@@ -293,7 +304,8 @@ fn may_redispatch(cause: Cause, facts: &Facts) -> bool {
 
 /// The first thing that forbids a retry, short of its delay and its price.
 fn forbidden(params: Option<&RetryParams>, outcome: &Outcome, facts: &Facts) -> Option<StopReason> {
-    if !outcome.is_declared_retryable() && !is_retryable(outcome, facts.safety) {
+    let on = params.map_or_else(RetryOn::default, |params| params.options.on);
+    if !outcome.is_declared_retryable() && !is_listed(on, outcome, facts.safety) {
         return Some(StopReason::NotRetryable);
     }
     if outcome.says_stop() && params.is_none_or(RetryParams::honour_stop) {
@@ -309,6 +321,15 @@ fn forbidden(params: Option<&RetryParams>, outcome: &Outcome, facts: &Facts) -> 
         return Some(StopReason::Exhausted);
     }
     (!facts.replayable).then_some(StopReason::BodyTooLarge)
+}
+
+/// Whether the outcome is one that is tried again here.
+fn is_listed(on: RetryOn, outcome: &Outcome, safety: Safety) -> bool {
+    match on.says(outcome) {
+        Listed::ByClass => is_retryable(outcome, safety),
+        Listed::ByStatus => is_retryable(outcome, safety) || safety.may_repeat(),
+        Listed::No => false,
+    }
 }
 
 /// Whether the class, the cause and the method's safety together allow a second attempt.
@@ -448,6 +469,23 @@ mod tests {
         let vague = asking(409, RetryAfter::Unusable);
         let keyed = Facts { safety: Safety::Keyed, ..FACTS };
         assert_eq!(check(vague, keyed), stop(StopReason::NotRetryable));
+    }
+
+    #[test]
+    fn a_list_narrows_what_is_retried_and_adds_a_status_where_repeating_is_harmless() {
+        let on = RetryOn::only(&[Class::NotProcessed], &[500, 429]).unwrap();
+        let params = RetryParams::new(RetryOptions { on, ..RetryOptions::default() }).unwrap();
+        let tried = |outcome, safety| {
+            let facts = Facts { safety, ..FACTS };
+            retries(decide(Some(&params), &outcome, &facts, &mut SplitMix64::new(1)))
+        };
+        for safety in [Safety::Idempotent, Safety::Keyed, Safety::Unsafe] {
+            assert_eq!(tried(status(500), safety), safety != Safety::Unsafe, "{safety:?}");
+            assert!(tried(status(429), safety), "as without a list");
+            assert!(tried(Outcome::of(Cause::RefusedStream), safety));
+            assert!(!tried(status(503), safety) && !tried(Outcome::of(Cause::Closed), safety));
+            assert!(!tried(status(404), safety));
+        }
     }
 
     #[test]

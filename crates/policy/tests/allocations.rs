@@ -16,6 +16,8 @@ const CALL: Call = Call {
     deadline: None,
     total: None,
     rate_key: None,
+    attempt_timeout: None,
+    retry: None,
 };
 
 /// Drives one call to its end; the third of ten fails, is retried and answered.

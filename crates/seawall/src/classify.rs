@@ -14,11 +14,12 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 
-use http::HeaderMap;
 use http::header::{DATE, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
 use seawall_policy::{AnswerSignals, Cause, Outcome, Problem, RetryAfter, StopReason};
 
 use crate::clock::Clock;
+use crate::rules::{BodySeen, HttpRules, Meaning, Ruled};
 
 /// Says what the result of an attempt means.
 ///
@@ -53,10 +54,12 @@ pub struct Summary {
     pub outcome: Outcome,
 }
 
-/// Classifies an HTTP answer by its status and headers (see the module), and an error by `M`.
-#[derive(Clone, Copy, Debug)]
+/// Classifies an HTTP answer by its rules, if it has any, its status and headers (see the module),
+/// and an error by `M`.
+#[derive(Clone, Debug)]
 pub struct HttpClassify<M = TransportErrors> {
     errors: M,
+    rules: HttpRules,
     clock: Clock,
 }
 
@@ -78,7 +81,64 @@ impl<M> HttpClassify<M> {
     /// With rules of your own for errors: a closure `Fn(&E) -> Cause`, or an [`ErrorCause`].
     #[must_use]
     pub fn with_errors(errors: M) -> Self {
-        Self { errors, clock: Clock::new() }
+        Self { errors, rules: HttpRules::default(), clock: Clock::new() }
+    }
+
+    /// With rules on answers whose status does not say what they mean.
+    ///
+    /// A rule on the body is met only where somebody has the body: [`outcome_of`](Self::outcome_of)
+    /// in a closure of your own. The body of an answer that still flows is not looked at.
+    ///
+    /// ```
+    /// use seawall::{HttpClassify, HttpRule, HttpRules, Meaning};
+    /// let busy = HttpRule::new(Meaning::Overloaded).status(200..=200).json("/code", ["5031"]);
+    /// let rules = HttpClassify::new().with_rules(HttpRules::new([busy])?);
+    /// let answer = http::Response::new(bytes::Bytes::from_static(br#"{"code": 5031}"#));
+    /// let outcome = rules.outcome_of(answer.status(), answer.headers(), answer.body());
+    /// assert_eq!(outcome.class(), seawall::Class::Overloaded);
+    /// # Ok::<(), seawall::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_rules(self, rules: HttpRules) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// The rules on answers.
+    #[must_use]
+    pub const fn rules(&self) -> &HttpRules {
+        &self.rules
+    }
+
+    /// The outcome of a whole answer.
+    #[must_use]
+    pub fn outcome_of(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Outcome {
+        self.outcome_of_ruled(
+            status,
+            headers,
+            self.rules.judge(status, headers, BodySeen::Whole(body)),
+        )
+    }
+
+    /// The outcome of an answer of which the rules say `ruled`.
+    #[must_use]
+    pub fn outcome_of_ruled(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        ruled: Ruled,
+    ) -> Outcome {
+        // Only an error says when to come back, and whether to.
+        let means = match ruled {
+            Ruled::Means(means, _) => Some(means),
+            Ruled::ByStatus | Ruled::NeedsBody => None,
+        };
+        let speaks = match means {
+            Some(means) => means != Meaning::Success,
+            None => status.is_client_error() || status.is_server_error(),
+        };
+        let signals = if speaks { self.signals(headers) } else { AnswerSignals::default() };
+        let outcome = Outcome::of_status(status.as_u16(), signals);
+        means.map_or(outcome, |means| outcome.with_class(means.class()))
     }
 
     /// What an answer's headers say beside its status.
@@ -101,7 +161,7 @@ impl<M> HttpClassify<M> {
 
 impl<M> HttpClassify<M> {
     /// What an error means.
-    pub(crate) fn outcome_of<E>(&self, error: &E) -> Outcome
+    pub(crate) fn outcome_of_error<E>(&self, error: &E) -> Outcome
     where
         M: ErrorCause<E>,
     {
@@ -113,9 +173,11 @@ impl<B, Err, M: ErrorCause<Err>> Classify<http::Response<B>, Err> for HttpClassi
     fn classify(&self, result: Result<&http::Response<B>, &Err>) -> Outcome {
         match result {
             Ok(response) => {
-                Outcome::of_status(response.status().as_u16(), self.signals(response.headers()))
+                let (status, headers) = (response.status(), response.headers());
+                let ruled = self.rules.judge(status, headers, BodySeen::Unreadable);
+                self.outcome_of_ruled(status, headers, ruled)
             }
-            Err(error) => self.outcome_of(error),
+            Err(error) => self.outcome_of_error(error),
         }
     }
 

@@ -52,7 +52,16 @@ impl Default for CallOptions {
 impl From<CallOptions> for Call {
     fn from(options: CallOptions) -> Self {
         let CallOptions { safety, owner, deadline, lane, rate_key } = options;
-        Self { lane, safety, owner, deadline, total: None, rate_key }
+        Self {
+            lane,
+            safety,
+            owner,
+            deadline,
+            total: None,
+            rate_key,
+            attempt_timeout: None,
+            retry: None,
+        }
     }
 }
 

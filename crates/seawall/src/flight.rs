@@ -225,7 +225,7 @@ impl<F: Future> InFlight<F> {
     fn take_own_clocks(&mut self) -> bool {
         let stack = self.lease().stack.clone();
         let now = stack.clock().now();
-        let timeout = stack.params().attempt_timeout();
+        let timeout = self.lease().timeout;
         let (cut_by_call, deadline) = (self.0.cut_by_call, self.0.deadline);
         let Some(permit) = self.lease().permit() else { return self.outlast_hold() };
         match timeout {
@@ -272,7 +272,6 @@ where
         loop {
             let flown = poll_fn(|cx| self.poll(cx)).await;
             let now = stack.clock().now();
-            let params = stack.params();
             match flown {
                 Flown::Answer(answer) => {
                     self.lease().settle(now);
@@ -284,11 +283,12 @@ where
                 Flown::HedgeDue(_) => {}
                 Flown::UploadEnded => {
                     let ended = self.lease().settle(now).unwrap_or(now);
-                    let own = params.attempt_timeout().map_or(Timestamp::MAX, |t| ended.after(t));
+                    let timeout = self.lease().timeout;
+                    let own = timeout.map_or(Timestamp::MAX, |timeout| ended.after(timeout));
                     self.extend(own, false);
                 }
                 Flown::Deadline => {
-                    if params.attempt_timeout().is_some() {
+                    if self.lease().timeout.is_some() {
                         self.lease().record(now, &Outcome::of(Cause::AttemptTimeout));
                     }
                     let was_held = self.lease().permit().is_none();

@@ -55,7 +55,7 @@ pub fn read_grpc_status(fields: &HeaderMap) -> Option<GrpcStatusRead> {
 /// decides, a head without one is a success, and one that is not gRPC at all is classified by its
 /// HTTP status. Where the whole result is at hand, [`GrpcClassify::outcome`] takes its code and
 /// its trailers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct GrpcClassify<M = TransportErrors> {
     http: HttpClassify<M>,
     retry_on: GrpcCodes,
@@ -132,7 +132,7 @@ impl<B, Err, M: ErrorCause<Err>> Classify<Response<B>, Err> for GrpcClassify<M> 
     fn classify(&self, result: Result<&Response<B>, &Err>) -> Outcome {
         match result {
             Ok(response) => self.of_head(response),
-            Err(error) => self.http.outcome_of(error),
+            Err(error) => self.http.outcome_of_error(error),
         }
     }
 

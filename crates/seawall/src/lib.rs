@@ -123,6 +123,7 @@ mod layer;
 mod operation;
 mod pool;
 mod report;
+mod rules;
 mod seal;
 mod stack;
 mod switch;
@@ -154,12 +155,13 @@ pub use layer::{SeawallFuture, SeawallLayer, SeawallService};
 pub use operation::{FrozenOperation, FrozenRequest};
 pub use pool::PoolTimes;
 pub use report::{Error, Report};
+pub use rules::{BodySeen, HeaderCondition, HeaderTest, HttpRule, HttpRules, Meaning, Ruled};
 pub use seal::{Changed, Seal, SealBody, SealFuture, SealLayer, SealService};
 pub use seawall_policy::{
     AnswerSignals, BackoffOptions, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
     Cause, Class, ConfigError, FinagleBudget, GrpcCode, GrpcCodes, GrpcThrottle, HedgeDelay,
     HedgeOptions, Jitter, KeyedRateOptions, Outcome, Problem, Purpose, RateKey, RateOptions, Ratio,
-    RetryAfter, RetryOptions, Safety, StackConfig, StackParams, StopReason, SuccessBudget,
+    RetryAfter, RetryOn, RetryOptions, Safety, StackConfig, StackParams, StopReason, SuccessBudget,
     Timestamp,
 };
 pub use stack::{SlotGuard, Stack};

@@ -36,7 +36,16 @@ pub(crate) fn stack(config: &StackConfig) -> Stack {
 }
 
 pub(crate) const fn call(safety: Safety) -> Call {
-    Call { lane: 0, safety, owner: true, deadline: None, total: None, rate_key: None }
+    Call {
+        lane: 0,
+        safety,
+        owner: true,
+        deadline: None,
+        total: None,
+        rate_key: None,
+        attempt_timeout: None,
+        retry: None,
+    }
 }
 
 /// What a dependency holds; a call in flight counts twice, in its bulkhead and at its endpoint.

@@ -3,7 +3,8 @@
 //! A test of a value looks at a field that came once: of one that came twice, the next hop may
 //! read another line than we, so it is only `present`. Values are compared byte by byte.
 
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, Method};
+use seawall::{HeaderCondition, HeaderTest};
 
 use super::edits::{self, Side};
 use super::model::HeaderNames;
@@ -62,61 +63,24 @@ impl Conditions {
 
     /// Whether every head whose fields meet `other` meets this, too.
     pub(super) fn fields_follow_from(&self, other: &Self) -> bool {
-        let follows = |mine: &HeaderCondition| other.headers.iter().any(|it| it.implies(mine));
+        let follows = |mine: &HeaderCondition| other.headers.iter().any(|it| implies(it, mine));
         self.headers.iter().all(follows)
     }
 }
 
-/// What one field must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderCondition {
-    /// Its name.
-    pub name: HeaderName,
-    /// What it must be.
-    pub test: HeaderTest,
-}
-
-/// A test of one field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeaderTest {
-    /// It came once, with this value.
-    Exact(String),
-    /// It came once, with a value that begins so.
-    Prefix(String),
-    /// It came.
-    Present,
-    /// It did not come.
-    Absent,
-}
-
-impl HeaderCondition {
-    pub(crate) fn holds(&self, fields: &HeaderMap) -> bool {
-        let mut values = fields.get_all(&self.name).iter();
-        let Some(first) = values.next() else { return self.test == HeaderTest::Absent };
-        let is_alone = values.next().is_none();
-        match &self.test {
-            HeaderTest::Exact(value) => is_alone && first.as_bytes() == value.as_bytes(),
-            HeaderTest::Prefix(prefix) => {
-                is_alone && first.as_bytes().starts_with(prefix.as_bytes())
+/// Whether every head that meets `one` meets `other`, too.
+fn implies(one: &HeaderCondition, other: &HeaderCondition) -> bool {
+    one.name == other.name
+        && match (&one.test, &other.test) {
+            (HeaderTest::Absent, test) => *test == HeaderTest::Absent,
+            (_, HeaderTest::Absent) => false,
+            (_, HeaderTest::Present) => true,
+            (HeaderTest::Exact(one), HeaderTest::Exact(other)) => one == other,
+            (HeaderTest::Exact(one) | HeaderTest::Prefix(one), HeaderTest::Prefix(other)) => {
+                one.starts_with(other.as_str())
             }
-            HeaderTest::Present => true,
-            HeaderTest::Absent => false,
+            (HeaderTest::Prefix(_) | HeaderTest::Present, _) => false,
         }
-    }
-
-    fn implies(&self, other: &Self) -> bool {
-        self.name == other.name
-            && match (&self.test, &other.test) {
-                (HeaderTest::Absent, test) => *test == HeaderTest::Absent,
-                (_, HeaderTest::Absent) => false,
-                (_, HeaderTest::Present) => true,
-                (HeaderTest::Exact(one), HeaderTest::Exact(other)) => one == other,
-                (HeaderTest::Exact(one) | HeaderTest::Prefix(one), HeaderTest::Prefix(other)) => {
-                    one.starts_with(other.as_str())
-                }
-                (HeaderTest::Prefix(_) | HeaderTest::Present, _) => false,
-            }
-    }
 }
 
 /// Reads a list of methods.
@@ -149,6 +113,8 @@ pub(super) enum Asked<'a> {
     /// Those of a request that any peer may state; the others are not judged yet when its route is
     /// found.
     Request(&'a HeaderNames),
+    /// All of an answer.
+    Answer,
 }
 
 /// Reads conditions on fields.
@@ -183,8 +149,11 @@ fn header(
     }
     let name = scope.read("name", &raw.name, |text| {
         let name = edits::name(text)?;
-        let Asked::Request(names) = asked;
-        match edits::forbidden(&name, Side::Condition, names) {
+        let forbidden = match asked {
+            Asked::Request(names) => edits::forbidden(&name, Side::Condition, names),
+            Asked::Answer => None,
+        };
+        match forbidden {
             Some(why) => Err(format!("another header: {why}")),
             None => Ok(name),
         }
@@ -226,6 +195,8 @@ const MAX_CONDITIONS: usize = 8;
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     fn condition(test: HeaderTest) -> HeaderCondition {
@@ -274,7 +245,7 @@ mod tests {
                 let fields = fields(head);
                 !one.holds(&fields) || other.holds(&fields)
             };
-            assert_eq!(one.implies(&other), heads.iter().all(follows), "{one:?} {other:?}");
+            assert_eq!(implies(&one, &other), heads.iter().all(follows), "{one:?} {other:?}");
         }
     }
 }

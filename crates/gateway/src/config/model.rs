@@ -12,13 +12,16 @@ use super::tls::{ListenerTls, UpstreamTls};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use seawall_policy::{
-    BreakerOptions, BudgetOptions, BulkheadOptions, HedgeOptions, Hop, RetryOptions, StackConfig,
+    BreakerOptions, BudgetOptions, BulkheadOptions, HedgeOptions, Hop, RetryOptions, RetryParams,
+    StackConfig,
     StackParams, StopReason, worst_case_attempts, worst_case_time,
 };
 
 use super::balance::Sharing;
 use super::edits::HeaderEdits;
+use super::host_header::HostHeader;
 use super::matching::{Conditions, PathMatch};
+use super::rules::Rules;
 
 /// Everything `seawall run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +56,12 @@ impl GatewayConfig {
         let upstream = self.upstreams.get(route.upstream)?;
         let params = StackParams::new(&upstream.stack_config()).ok()?;
         let hop = Hop::of(&params, route.owns_retries);
-        let hop = Hop { total: route.total.or(hop.total), ..hop };
+        let hop = Hop {
+            total: route.total.or(hop.total),
+            attempt_timeout: route.attempt.or(hop.attempt_timeout),
+            ..hop
+        };
+        let hop = route.retry.as_ref().map_or(hop, |retry| hop.with_retry(retry));
         Some(WorstCase { attempts: worst_case_attempts(&[hop]), time: worst_case_time(&[hop])? })
     }
 }
@@ -146,6 +154,8 @@ pub struct Upstream {
     pub bulkhead: BulkheadOptions,
     /// How its endpoints share its calls.
     pub sharing: Sharing,
+    /// What its answers mean where their status does not say it.
+    pub rules: Rules,
     /// What happens to a call whose caller left. `None`: finish on HTTP/1.1, cancel on HTTP/2.
     pub on_abandon: Option<OnAbandon>,
     /// Whether the deadline header and attempt number are sent to it. Default true.
@@ -214,19 +224,6 @@ impl std::fmt::Display for EndpointAddress {
     }
 }
 
-impl EndpointAddress {
-    /// Whom a request to it is for.
-    pub(crate) fn authority(&self) -> Option<HeaderValue> {
-        let Self::Tcp { host, port, tls } = self else {
-            return Some(HeaderValue::from_static("localhost"));
-        };
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        let implied = if *tls { 443 } else { 80 };
-        let text = if *port == implied { host } else { format!("{host}:{port}") };
-        HeaderValue::try_from(text).ok()
-    }
-}
-
 /// How an upstream is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -234,17 +231,6 @@ pub enum Protocol {
     Http1,
     /// HTTP/2: without TLS by prior knowledge, with TLS by ALPN.
     H2c,
-}
-
-/// What a request to an upstream says whom it is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostHeader {
-    /// What the caller said.
-    Keep,
-    /// The endpoint it goes to.
-    Endpoint,
-    /// This host, with a port if it has one.
-    Named(HeaderValue),
 }
 
 /// Time limits of a call to an upstream.
@@ -296,6 +282,12 @@ pub struct Route {
     pub response_headers: HeaderEdits,
     /// Overrides the upstream's total timeout.
     pub total: Option<Duration>,
+    /// Overrides the upstream's attempt timeout.
+    pub attempt: Option<Duration>,
+    /// Whether every request may be executed twice, whatever its method. Default false.
+    pub idempotent: bool,
+    /// Overrides the upstream's retries.
+    pub retry: Option<RetryParams>,
     /// Whether this hop owns the retries. Default true.
     pub owns_retries: bool,
     /// Whether an upstream's Retry-After leaves as it came. Default false: jittered upward.

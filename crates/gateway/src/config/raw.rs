@@ -5,6 +5,7 @@
 //! checks, which know why it is needed.
 
 mod route;
+mod rules;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,6 +16,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use super::balance::{RawOutlier, RawSlowStart};
 use super::hedge::RawHedge;
 pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
+pub(super) use rules::{RawBodyTest, RawRule};
 
 /// A section that is on with its defaults unless it says `off`.
 #[derive(Clone, Debug, Deserialize)]
@@ -134,6 +136,7 @@ pub(super) struct RawUpstream {
     pub(super) balance: Option<String>,
     pub(super) outlier: Option<Switch<RawOutlier>>,
     pub(super) slow_start: Option<Switch<RawSlowStart>>,
+    pub(super) rules: Vec<RawRule>,
     pub(super) max_connections: Option<String>,
     pub(super) host_header: Option<String>,
     pub(super) on_abandon: Option<String>,
@@ -171,6 +174,7 @@ pub(super) struct RawRetry {
     pub(super) retry_after_max: Option<String>,
     pub(super) redispatches: Option<String>,
     pub(super) honour_stop: Option<String>,
+    pub(super) on: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -12,7 +12,7 @@ use super::model::{Fallback, FallbackOn, HeaderNames, Route, Upstream};
 use super::raw::{RawFallback, RawRoute};
 use super::report::{Finding, near_name};
 use super::scope::{Checker, Scope, did_you_mean};
-use super::{DAY, MILLISECOND, path, precedence};
+use super::{DAY, MILLISECOND, path, precedence, retry};
 use crate::units::format_duration;
 
 /// The routes in order of precedence, with their lanes; one for everything if none is written and
@@ -88,6 +88,9 @@ fn route(
         let raw = if side == Side::Request { &raw.request_headers } else { &raw.response_headers };
         edits::edits(scope.inner(key), raw, side, names)
     };
+    let owns_retries = scope.choice("retry_owner", &raw.retry_owner, &owners).unwrap_or(true);
+    let target = upstream.and_then(|index| upstreams.get(index));
+    let (retry, attempt) = retry::of_route(&mut scope, raw, total, owns_retries, target);
     let route = Route {
         name: name.unwrap_or_else(|| default_name(raw)),
         host,
@@ -99,7 +102,10 @@ fn route(
         request_headers: edits(&mut scope, "request_headers", Side::Request),
         response_headers: edits(&mut scope, "response_headers", Side::Response),
         total,
-        owns_retries: scope.choice("retry_owner", &raw.retry_owner, &owners).unwrap_or(true),
+        attempt,
+        idempotent: scope.flag("idempotent", &raw.idempotent).unwrap_or(false),
+        retry,
+        owns_retries,
         retry_after_verbatim: scope
             .choice("retry_after", &raw.retry_after, &kinds)
             .unwrap_or(false),
@@ -107,8 +113,7 @@ fn route(
         grpc: grpc(scope.inner("grpc"), &raw.grpc),
         fallback: raw.fallback.as_ref().map(|raw| fallback(scope.inner("fallback"), raw)),
     };
-    let target = upstream.and_then(|index| upstreams.get(index));
-    if let (Some(total), Some(target)) = (total, target)
+    if let (Some(total), Some(target), None) = (total, target, attempt)
         && total < target.timeouts.attempt
     {
         let message = format!(
@@ -216,6 +221,11 @@ fn assign_lanes(checker: &mut Checker, routes: &mut [Route], upstreams: &mut [Up
         if let Some(count) = counts.get_mut(route.upstream) {
             route.lane = *count;
             *count += 1;
+            let upstream = &mut upstreams[route.upstream];
+            if let (Some(breaker), Some(attempt)) = (&mut upstream.breaker, route.attempt) {
+                // An honest probe of any route has ended by then.
+                breaker.probe_lease = breaker.probe_lease.max(attempt);
+            }
         }
     }
     for (upstream, count) in upstreams.iter_mut().zip(counts) {

@@ -261,6 +261,35 @@ routes:
 ",
     ),
     (
+        "retries of a route that cannot be made",
+        "version: 1
+upstreams:
+  a: {endpoints: ['http://h:1'], retry: {on: []}}
+routes:
+  - {upstream: a, attempt: 26s, retry: {on: [unkown, 200, 503, 503, rejected]}}
+  - {upstream: a, path: /b, attempt: 5s, total: 4s, retry: {backoff: {base: 6s}}}
+  - {upstream: a, path: /c, retry_owner: caller, retry: {max_attempts: 3}}
+  - upstream: a
+    path: /d
+    retry: {on: [400, 401, 402, 403, 404, 405, 406, 407, 408]}
+",
+    ),
+    (
+        "rules on answers that mean nothing",
+        "version: 1
+upstreams:
+  a:
+    endpoints: ['http://h:1']
+    rules:
+      - {status: [200, 6xx, 99, 2xx, 200], means: overloadd}
+      - {means: failure}
+      - {headers: [{name: X-Error, exact: busy, prefix: b}]}
+      - {body: {pointer: code, equals: []}, means: success}
+      - {body: {pointer: /a~2}, means: success, name: a b}
+      - {status: [200], means: success, name: '0'}
+",
+    ),
+    (
         "fields that are not the file's to edit",
         "version: 1
 upstreams: {a: {endpoints: ['http://h:1']}}
@@ -657,6 +686,44 @@ routes:
     );
     let order: Vec<_> = config.routes.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(order, ["longer", "whole", "three", "get", "field", "none"]);
+}
+
+#[test]
+fn a_route_has_its_own_retries_and_its_own_worst_case() {
+    let config = accepted(
+        "version: 1
+upstreams:
+  a:
+    endpoints: [http://h:1]
+    timeouts: {attempt: 2s}
+    retry: {max_attempts: 3, backoff: {base: 50ms, cap: 1s}}
+  b: {endpoints: [http://h:2], retry: off}
+routes:
+  - {upstream: a, path: /a}
+  - {upstream: a, path: /b, retry: off}
+  - upstream: a
+    path: /c
+    attempt: 8s
+    idempotent: true
+    retry: {backoff: {base: 10ms, cap: 20ms}, on: [500]}
+  - {upstream: b, path: /d, retry: {}}
+",
+    );
+    let worst = |i: usize| config.worst_case(&config.routes[i]).unwrap();
+    let of = |attempts, millis| WorstCase { attempts, time: Duration::from_millis(millis) };
+    assert_eq!(worst(0), of(3, 6_150));
+    assert_eq!(worst(1), of(1, 2_000));
+    assert_eq!(worst(2), of(3, 24_030), "backoff as the route has it, the rest as the upstream");
+    assert_eq!(worst(3), of(2, 24_100));
+    assert!(config.routes[2].idempotent && !config.routes[0].idempotent);
+    let lease = config.upstreams[0].breaker.unwrap().probe_lease;
+    assert_eq!(lease, Duration::from_secs(8), "a probe of any route");
+    let text = "version: 1
+upstreams: {a: {endpoints: ['http://h:1']}}
+routes: [{upstream: a, attempt: 20s}, {upstream: a, path: /b, retry: {max_attempts: 4}}]
+";
+    let fields: Vec<_> = warned(text).into_iter().map(|(field, _)| field).collect();
+    assert_eq!(fields, ["routes[0].attempt", "routes[1].retry", "routes[1].retry.max_attempts"]);
 }
 
 #[test]

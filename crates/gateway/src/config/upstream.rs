@@ -3,22 +3,21 @@
 use std::time::Duration;
 
 use seawall_policy::{
-    BackoffOptions, BreakerMode, BreakerOptions, BreakerParams, BulkheadOptions, BulkheadParams,
-    Jitter, Ratio, RetryOptions, RetryParams,
+    BreakerMode, BreakerOptions, BreakerParams, BulkheadOptions, BulkheadParams, Ratio,
+    RetryOptions,
 };
 
 use super::address::parse_endpoint;
-use super::advice::{advise, peak};
+use super::advice::peak;
 use super::budget::budget;
 use super::host_header::host_header;
 use super::model::{EndpointAddress, OnAbandon, Protocol, Upstream, UpstreamTimeouts};
 use super::rate::rates;
-use super::raw::{
-    Named, RawBackoff, RawBreaker, RawBulkhead, RawRetry, RawTimeouts, RawUpstream, Switch,
-};
+use super::raw::{Named, RawBreaker, RawBulkhead, RawTimeouts, RawUpstream, Switch};
 use super::report::Finding;
+use super::retry::{self, Most};
 use super::scope::{Checker, Scope};
-use super::{DAY, HOUR, MILLISECOND, hedge, tls};
+use super::{DAY, HOUR, MILLISECOND, hedge, rules, tls};
 use crate::units::format_duration;
 
 /// The upstreams in the order of the file.
@@ -56,7 +55,9 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         scope.refuse("protocol", "h2c", "h2; h2c is HTTP/2 without TLS, and endpoints are https");
     }
     let timeouts = timeouts(scope.inner("timeouts"), &raw.timeouts);
-    let retry = switch(scope.inner("retry"), &raw.retry, retry);
+    let retry = switch(scope.inner("retry"), &raw.retry, |scope, raw| {
+        retry::retry(scope, raw, RetryOptions::default())
+    });
     let budget = switch(scope.inner("retry_budget"), &raw.retry_budget, budget);
     let asked = raw.timeouts.attempt.is_some().then_some(timeouts.attempt);
     let hedge = hedge::read(&mut scope, raw, retry, timeouts.attempt);
@@ -68,7 +69,8 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
     let connections = scope.count("max_connections", &raw.max_connections, 1..=MOST_CALLS);
     let connections = connections.unwrap_or(bulkhead.limit + bulkhead.limit / 10);
     peak(&mut scope, raw, budget);
-    advise(&mut scope, &timeouts, retry, budget);
+    let most = Most { attempt: timeouts.attempt, total: timeouts.total, retry };
+    most.advise(&mut scope, "timeouts.total", budget.is_some());
     Upstream {
         name: name.to_owned(),
         endpoints,
@@ -84,6 +86,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         rate: rate.unwrap_or_default(),
         bulkhead,
         sharing: super::Sharing::read(&mut scope, raw),
+        rules: rules::rules(&mut scope, &raw.rules),
         on_abandon: scope.choice("on_abandon", &raw.on_abandon, &ends),
         send_deadline: scope.flag("send_deadline", &raw.send_deadline).unwrap_or(true),
     }
@@ -141,46 +144,6 @@ fn timeouts(mut scope: Scope<'_>, raw: &RawTimeouts) -> UpstreamTimeouts {
     scope.at_most(("connect", timeouts.connect), ("attempt", timeouts.attempt));
     scope.at_most(("checkout", timeouts.checkout), ("attempt", timeouts.attempt));
     timeouts
-}
-
-fn retry(mut scope: Scope<'_>, raw: &RawRetry) -> RetryOptions {
-    let default = RetryOptions::default();
-    let read = RetryOptions {
-        max_attempts: scope
-            .count("max_attempts", &raw.max_attempts, 1..=10)
-            .unwrap_or(default.max_attempts),
-        backoff: backoff(scope.inner("backoff"), &raw.backoff),
-        redispatches: scope
-            .count("redispatches", &raw.redispatches, 0..=10)
-            .unwrap_or(default.redispatches),
-        retry_after_max: scope
-            .duration("retry_after_max", &raw.retry_after_max, Duration::ZERO..=DAY)
-            .unwrap_or(default.retry_after_max),
-        honour_stop: scope.flag("honour_stop", &raw.honour_stop).unwrap_or(default.honour_stop),
-    };
-    checked(&mut scope, read, RetryParams::new(read).err(), &[])
-}
-
-fn backoff(mut scope: Scope<'_>, raw: &RawBackoff) -> BackoffOptions {
-    let default = BackoffOptions::default();
-    let base = scope.duration("base", &raw.base, MILLISECOND..=HOUR).unwrap_or(default.base);
-    let cap = scope.duration("cap", &raw.cap, MILLISECOND..=HOUR);
-    let cap = cap.unwrap_or(default.cap.max(base));
-    scope.at_most(("base", base), ("cap", cap));
-    let jitter = scope.read("jitter", &raw.jitter, |text| {
-        let share = || text.strip_prefix('±').unwrap_or(text).parse::<Ratio>().ok();
-        match text {
-            "none" => Ok(Jitter::None),
-            "full" => Ok(Jitter::Full),
-            "equal" => Ok(Jitter::Equal),
-            "decorrelated" => Ok(Jitter::Decorrelated),
-            _ => share()
-                .filter(|share| (Ratio::from_millionths(1)..=Ratio::ONE).contains(share))
-                .map(Jitter::Factor)
-                .ok_or("none, full, equal, decorrelated, or a share like ±20%"),
-        }
-    });
-    BackoffOptions { base, cap, jitter: jitter.unwrap_or(default.jitter) }
 }
 
 fn breaker(

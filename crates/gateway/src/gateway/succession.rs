@@ -9,9 +9,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
-use seawall::{Clock, Stack};
+use seawall::{Clock, HttpClassify, Stack};
 use seawall_policy::{ConfigError, StackParams};
 
 use super::{Gateway, Known, Lane, Offered, Places, Upstream, place, pool_settings, shape};
@@ -111,7 +112,6 @@ impl Gateway {
             diagnostics: self.diagnostics.clone(),
             resolver: self.resolver.clone(),
             tls,
-            rules: self.rules,
             kill_switch: self.kill_switch.clone(),
             replay: self.replay.clone(),
             return_path: Arc::clone(&self.return_path),
@@ -167,6 +167,8 @@ impl Upstream {
             hosts: hosts(upstream, &places),
             places,
             pool: Pool::with_tls(pool_settings(upstream), targets, tls, resolver.clone(), clock),
+            rules: HttpClassify::new().with_rules(upstream.rules.rules.clone()),
+            rules_met: upstream.rules.names.iter().map(|_| AtomicU64::new(0)).collect(),
             config: upstream.clone(),
             stack,
             lanes: routes
@@ -215,11 +217,25 @@ impl Upstream {
             hosts: hosts(upstream, &self.places),
             places: Arc::clone(&self.places),
             pool: self.pool.clone(),
+            rules: HttpClassify::new().with_rules(upstream.rules.rules.clone()),
+            rules_met: self.rules_met_as(&upstream.rules.names),
             config: upstream.clone(),
             stack: self.stack.clone(),
             lanes: lanes.map(|(&number, route)| Lane { number, route }).collect(),
             lane_names,
         }
+    }
+}
+
+impl Upstream {
+    /// The counts of rules of these names, which go on.
+    fn rules_met_as(&self, names: &[String]) -> Arc<[AtomicU64]> {
+        if self.config.rules.names == names {
+            return Arc::clone(&self.rules_met);
+        }
+        let known: HashMap<_, _> = self.config.rules.names.iter().zip(&*self.rules_met).collect();
+        let met = |name| known.get(name).map_or(0, |met: &&AtomicU64| met.load(Relaxed));
+        names.iter().map(|name| AtomicU64::new(met(name))).collect()
     }
 }
 

@@ -212,7 +212,8 @@ impl<'a> Scrape<'a> {
             Family::Ejections | Family::EjectedRatio => self.ejections(family),
             Family::HedgesRefused => self.hedges_refused(),
             Family::PoolConnections => self.pool_connections(),
-            Family::UnmatchedErrors => self.unmatched(),
+            Family::UnmatchedErrors => self.named(|upstream| &upstream.unmatched),
+            Family::RulesMet => self.named(|upstream| &upstream.rules_met),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
             Family::DownstreamClosed => self.closed(),
             Family::TlsHandshakes
@@ -311,13 +312,17 @@ impl<'a> Scrape<'a> {
         samples
     }
 
-    fn unmatched(&self) -> Vec<(Values<'a>, Number)> {
+    /// Counts that each upstream keeps under names.
+    fn named(
+        &self,
+        of: impl Fn(&'a UpstreamSnapshot) -> &'a [(String, u64)],
+    ) -> Vec<(Values<'a>, Number)> {
         let mut samples = Vec::new();
         for (index, upstream) in self.snapshot.upstreams.iter().enumerate() {
             let Some(name) = self.upstream(index) else { continue };
-            let kinds = upstream.unmatched.iter();
+            let counts = of(upstream).iter();
             samples.extend(
-                kinds.map(|(kind, count)| (vec![name, kind.as_str()], Number::Whole(*count))),
+                counts.map(|(which, count)| (vec![name, which.as_str()], Number::Whole(*count))),
             );
         }
         samples

@@ -26,6 +26,7 @@ pub(super) enum Family {
     Outcomes,
     Causes,
     UnmatchedErrors,
+    RulesMet,
     BreakerState,
     BreakerTransitions,
     EndpointStanding,

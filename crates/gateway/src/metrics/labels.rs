@@ -29,6 +29,7 @@ pub(super) enum Label {
     Class,
     Cause,
     ErrorKind,
+    Rule,
     Refusal,
     Stage,
     CloseReason,
@@ -67,6 +68,7 @@ impl Label {
             Self::Class => "class",
             Self::Cause => "cause",
             Self::ErrorKind => "kind",
+            Self::Rule => "rule",
             Self::Stage => "stage",
             Self::BreakerTo => "to",
             Self::PoolState => "state",
@@ -92,7 +94,7 @@ impl Label {
             Self::Stage => Stage::LABELS,
             Self::CloseReason => &CloseReason::LABELS,
             Self::BreakerTo => BREAKER_STATES,
-            Self::EjectionReason => EJECTION_REASONS,
+            Self::EjectionReason => &["failures", "slow", "probes"],
             Self::HedgeRefusal => HEDGE_REFUSALS,
             Self::PoolState => POOL_STATES,
             Self::Handshake => &HandshakeResult::LABELS,
@@ -345,8 +347,6 @@ const CLASSES: &[&str] =
     &["success", "refused_here", "not_processed", "rejected", "overloaded", "unknown", "cancelled"];
 /// In the order of [`breaker_state`].
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
-/// In the order of `EjectionReason::ALL`.
-const EJECTION_REASONS: &[&str] = &["failures", "slow", "probes"];
 /// In the order of `HedgeRefusal::ALL`.
 const HEDGE_REFUSALS: &[&str] = &[
     "retries_off",

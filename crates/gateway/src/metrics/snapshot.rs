@@ -85,6 +85,8 @@ pub(crate) struct UpstreamSnapshot {
     pub(crate) hedges: Option<(u64, [u64; HedgeRefusal::ALL.len()])>,
     /// Errors that no rule matches since the start, by kind.
     pub(crate) unmatched: Vec<(String, u64)>,
+    /// Answers whose meaning a rule decided since the start, by the rule's name.
+    pub(crate) rules_met: Vec<(String, u64)>,
     /// Its breakers; empty where they are off.
     pub breakers: Vec<BreakerView>,
     /// How its endpoints stand, by number.

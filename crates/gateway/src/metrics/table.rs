@@ -172,6 +172,13 @@ pub(super) const TABLE: &[Row] = &[
         "Errors of attempts that no rule matches, by kind; standard error tells of each kind once",
     ),
     Row::new(
+        Family::RulesMet,
+        "seawall_rules_met",
+        COUNTER,
+        &[Label::Upstream, Label::Rule],
+        "Answers of an upstream whose meaning one of its rules decided",
+    ),
+    Row::new(
         Family::BreakerState,
         "seawall_breaker_state",
         GAUGE,

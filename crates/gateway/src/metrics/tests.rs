@@ -75,6 +75,7 @@ impl Source for Given {
         (bridge.rate_available, bridge.rate_keys_evicted) = (Some(19), Some(20));
         bridge.hedges = Some((31, [32, 33, 34, 35, 36, 37, 38, 39, 40]));
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
+        bridge.rules_met = vec![("busy".to_owned(), 19)];
         bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
         bridge.standings = vec![(0, Standing::Available), (1, Standing::Ejected)];
         bridge.ejections = Some([21, 22, 23]);
@@ -329,6 +330,7 @@ fn what_others_keep_is_asked_for_at_the_scrape() {
         (r#"seawall_rate_available{upstream="bridge"}"#.to_owned(), "19"),
         (r#"seawall_rate_keys_evicted_total{upstream="bridge"}"#.to_owned(), "20"),
         (r#"seawall_unmatched_errors_total{upstream="bridge",kind="other"}"#.to_owned(), "0"),
+        (r#"seawall_rules_met_total{upstream="bridge",rule="busy"}"#.to_owned(), "19"),
         (
             r#"seawall_unmatched_errors_total{upstream="bridge",kind="io_other_error"}"#.to_owned(),
             "18",
@@ -525,6 +527,7 @@ fn page() -> String {
                                            64 at most, the rest are `other`"
                         .to_owned()
                 }
+                ([], Label::Rule) => "the rule's name, or its number from 0".to_owned(),
                 ([], Label::Listener) => "the address it is bound to".to_owned(),
                 ([], Label::StopReason) => {
                     StopReason::ALL.map(|reason| format!("`{}`", reason.as_str())).join(" ")

@@ -1,9 +1,9 @@
 use http::HeaderName;
 use http::uri::PathAndQuery;
 use proptest::prelude::*;
+use seawall::{HeaderCondition, HeaderTest};
 
 use super::*;
-use crate::config::{HeaderCondition, HeaderTest};
 
 /// Host, path and conditions of a route; a path that ends with `$` is a whole one.
 type Given<'a> = (Option<&'a str>, &'a str, Conditions);

@@ -1,6 +1,7 @@
 //! The response body, and with it the exchange: its end gives the connection back, its drop
 //! gives it up.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,13 +24,15 @@ pub(crate) struct UpstreamBody {
     /// `None` once dropped early: the stream's reset must be on its way before its place is free.
     inner: Option<Incoming>,
     exchange: Option<Exchange>,
+    /// What was read ahead, before the rest.
+    front: VecDeque<Frame<Bytes>>,
     /// When it was read to its end.
     ended: Option<Timestamp>,
 }
 
 impl UpstreamBody {
     const fn new(inner: Incoming, exchange: Option<Exchange>) -> Self {
-        Self { inner: Some(inner), exchange, ended: None }
+        Self { inner: Some(inner), exchange, front: VecDeque::new(), ended: None }
     }
 
     /// Takes the connection out of the pool: it no longer counts against `max_connections` and
@@ -39,6 +42,11 @@ impl UpstreamBody {
         if let Some(exchange) = &self.exchange {
             exchange.held_leave_pool();
         }
+    }
+
+    /// Puts what was read in front of the rest, where nothing else was put before.
+    pub(crate) fn put_back(&mut self, frames: Vec<Frame<Bytes>>) {
+        self.front = frames.into();
     }
 
     /// Reads the rest, up to `limit` bytes, so that the connection can serve again; beyond that,
@@ -76,6 +84,9 @@ impl Body for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(frame) = self.front.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
         let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *inner).poll_frame(cx));
         match &frame {
@@ -91,11 +102,17 @@ impl Body for UpstreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Incoming::is_end_stream)
+        self.front.is_empty() && self.inner.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+        let rest = self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint);
+        let front = self.front.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64);
+        match (front.sum(), rest.exact()) {
+            (0, _) => rest,
+            (front, Some(exact)) => SizeHint::with_exact(front.saturating_add(exact)),
+            (_, None) => SizeHint::default(),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod readings;
 mod reloads;
 mod retries;
 mod routing;
+mod rules;
 mod signals;
 mod soak;
 mod streaming;

@@ -138,3 +138,55 @@ async fn an_upstream_is_told_the_callers_host_its_own_or_a_given_one() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_route_retries_by_its_own_rules() {
+    let (upstream, arrivals) =
+        Upstream::scripted(Protocol::Http1, |_, arrival| match arrival.path.as_str() {
+            "/search" | "/once" | "/up" => answer(503, ""),
+            _ => answer(500, ""),
+        })
+        .await;
+    let backoff = "backoff: {base: 1ms, cap: 1ms}";
+    let gateway = Setup::new(upstream)
+        .upstream(&format!("retry: {{{backoff}}}, retry_budget: {{initial: 10}}"))
+        .route("path: /up")
+        .route("path: /once, retry: off")
+        .route("path: /search, methods: [POST], idempotent: true, retry: {max_attempts: 4}")
+        .route("path: /five, retry: {max_attempts: 3, on: [500]}")
+        .start()
+        .await;
+    for (request, status, attempts) in [
+        (get("/up"), 503, 2),
+        (get("/once"), 503, 1),
+        (post("/search", full("q")), 503, 4),
+        (get("/five"), 500, 3),
+        (post("/five", full("")), 500, 1),
+    ] {
+        let path = request.uri().path().to_owned();
+        let before = arrivals.lock().unwrap().len();
+        let answered = gateway.send(request).await;
+        assert_eq!(answered.status, status, "{path}");
+        assert_eq!(arrivals.lock().unwrap().len() - before, attempts, "{path}");
+        assert_eq!(answered.header("seawall-attempts"), Some(attempts.to_string().as_str()));
+    }
+}
+
+#[tokio::test]
+async fn a_route_gives_an_attempt_its_own_time() {
+    let mut upstream = Upstream::start(Protocol::Http1).await;
+    let gateway = Setup::new(upstream.address)
+        .upstream("retry: off")
+        .route("path: /fast, attempt: 30ms")
+        .route("path_prefix: /")
+        .start()
+        .await;
+    let (answered, ()) = tokio::join!(gateway.get("/fast"), async {
+        upstream.next().await.ignore().await;
+    });
+    assert_eq!(answered.status, 504);
+    let (answered, ()) = tokio::join!(gateway.get("/slow"), async {
+        upstream.next().await.answer(answer(200, ""));
+    });
+    assert_eq!(answered.status, 200);
+}

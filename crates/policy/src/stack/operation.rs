@@ -317,6 +317,7 @@ impl Operation {
         if core::mem::take(&mut self.paid) {
             permit.pay();
         }
+        permit.limit(self.attempt_timeout(params));
         let (deadline, cut_by_call) = self.attempt_deadline(params);
         let hedge_at = self.take_off(dependency, params, &permit).filter(|at| *at < deadline);
         Attempt { number: self.attempts, deadline, cut_by_call, hedge_at, permit }
@@ -355,8 +356,13 @@ impl Operation {
 
     /// The same for an attempt that begins at `begun`.
     fn deadline_from(&self, begun: Timestamp, params: &StackParams) -> (Timestamp, bool) {
-        let own = params.attempt_timeout.map_or(Timestamp::MAX, |timeout| begun.after(timeout));
+        let timeout = self.attempt_timeout(params);
+        let own = timeout.map_or(Timestamp::MAX, |timeout| begun.after(timeout));
         (own.min(self.deadline), self.deadline < own)
+    }
+
+    fn attempt_timeout(&self, params: &StackParams) -> Option<Duration> {
+        self.call.attempt_timeout.or(params.attempt_timeout)
     }
 
     /// When the call began.

@@ -50,6 +50,17 @@ impl Hop {
         }
     }
 
+    /// The same layer with other retries.
+    #[must_use]
+    pub fn with_retry(self, retry: &RetryParams) -> Self {
+        Self {
+            max_attempts: retry.max_attempts(),
+            honours_stop: retry.honour_stop(),
+            longest_backoff: retry.longest_backoff(),
+            ..self
+        }
+    }
+
     /// Attempts it makes for one call that fails to the end.
     const fn attempts(&self) -> u32 {
         match (self.owns_retries, self.max_attempts) {

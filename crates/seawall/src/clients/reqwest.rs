@@ -15,6 +15,7 @@ use seawall_policy::{Cause, Outcome};
 
 use super::hyper::{HyperErrors, of_connect};
 use crate::classify::{Classify, ErrorCause, HttpClassify, Summary};
+use crate::rules::BodySeen;
 
 /// Tells the cause of reqwest's errors; see the crate's page on clients.
 ///
@@ -58,9 +59,11 @@ impl<M: ErrorCause<Error>> Classify<Response, Error> for HttpClassify<M> {
     fn classify(&self, result: Result<&Response, &Error>) -> Outcome {
         match result {
             Ok(response) => {
-                Outcome::of_status(response.status().as_u16(), self.signals(response.headers()))
+                let (status, headers) = (response.status(), response.headers());
+                let ruled = self.rules().judge(status, headers, BodySeen::Unreadable);
+                self.outcome_of_ruled(status, headers, ruled)
             }
-            Err(error) => self.outcome_of(error),
+            Err(error) => self.outcome_of_error(error),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What an attempt in flight occupies, and how it comes back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use seawall_policy::{Attempt, Cause, HeldCall, Outcome, Permit, Timestamp};
 
@@ -17,6 +18,8 @@ pub(crate) struct Lease {
     pub(super) deadline: Timestamp,
     pub(super) cut_by_call: bool,
     pub(super) hedge_at: Timestamp,
+    /// The time the attempt has of its own.
+    pub(super) timeout: Option<Duration>,
     /// What the caller stated: it holds while the upload flows, too.
     pub(super) stated: Timestamp,
 }
@@ -40,6 +43,7 @@ impl Lease {
             stack: stack.clone(),
             shared: Arc::clone(shared),
             sequence,
+            timeout: attempt.permit.attempt_timeout(),
             hold: Hold::Permit(attempt.permit),
             deadline: attempt.deadline,
             cut_by_call: attempt.cut_by_call,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Named;
+use super::{Named, RawRetry, Switch};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -19,6 +19,9 @@ pub(in crate::config) struct RawRoute {
     pub(in crate::config) request_headers: RawEdits,
     pub(in crate::config) response_headers: RawEdits,
     pub(in crate::config) total: Option<String>,
+    pub(in crate::config) attempt: Option<String>,
+    pub(in crate::config) idempotent: Option<String>,
+    pub(in crate::config) retry: Option<Switch<RawRetry>>,
     pub(in crate::config) retry_owner: Option<String>,
     pub(in crate::config) retry_after: Option<String>,
     pub(in crate::config) max_body: Option<String>,

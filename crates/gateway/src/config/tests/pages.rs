@@ -214,7 +214,7 @@ fn the_example_is_the_defaults_it_claims() {
 
 #[test]
 fn an_attempt_timeout_of_the_default_length_differs_only_in_what_is_slow() {
-    let mut written = accepted(&EXAMPLE.replace("#attempt:", "attempt:"));
+    let mut written = accepted(&EXAMPLE.replace("#attempt: 12s", "attempt: 12s"));
     let breaker = written.upstreams[0].breaker.as_mut().unwrap();
     assert_eq!(breaker.slow.take(), Some(Duration::from_secs(6)));
     assert_eq!(written, accepted(EXAMPLE));

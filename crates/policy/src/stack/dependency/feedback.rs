@@ -140,7 +140,7 @@ impl Dependency {
         self.orphans -= 1;
         let age = now.since(permit.granted);
         let mut patience = known.saturating_mul(3).max(age.saturating_mul(2));
-        if let Some(timeout) = params.attempt_timeout {
+        if let Some(timeout) = permit.timeout {
             patience = patience.min(timeout.saturating_mul(2));
         }
         let until = permit.granted.after(patience);
@@ -174,7 +174,8 @@ impl Dependency {
         let elapsed = now.since(permit.granted);
         let times = &mut self.lanes[permit.slot.lane].times;
         let was_answered = match outcome.cause() {
-            Cause::Status(429 | 502 | 503 | 504) => return,
+            // A refusal is no service, and a failure no service time.
+            Cause::Status(_) if !outcome.deposits() => return,
             Cause::Grpc(code) if matches!(code.class(), Class::Overloaded | Class::Unknown) => {
                 return;
             }

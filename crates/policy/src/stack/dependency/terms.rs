@@ -69,6 +69,8 @@ pub struct Permit {
     head: Option<Timestamp>,
     /// Of the rates.
     pub(super) rate: Taken,
+    /// The time the attempt has; of its call, or of the dependency.
+    pub(super) timeout: Option<Duration>,
     paid: bool,
     /// A hedge, paid for from the allowance of hedges.
     allowed: bool,
@@ -97,6 +99,7 @@ impl Permit {
             purpose: Purpose::First,
             head: None,
             rate: Taken::default(),
+            timeout: params.attempt_timeout,
             paid: false,
             allowed: false,
             sent: false,
@@ -144,6 +147,16 @@ impl Permit {
     #[must_use]
     pub const fn lane(&self) -> usize {
         self.slot.lane
+    }
+
+    /// The time the attempt has.
+    #[must_use]
+    pub const fn attempt_timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    pub(in crate::stack) const fn limit(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
     }
 
     /// When it was granted; service times are measured from here.

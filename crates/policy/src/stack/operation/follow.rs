@@ -76,7 +76,8 @@ impl Operation {
             remaining: now.until(self.deadline),
             previous_delay: self.previous_delay,
         };
-        match retry::decide(params.retry.as_ref(), outcome, &facts, rng) {
+        let retry = self.call.retry;
+        match retry::decide(retry.as_ref().or(params.retry.as_ref()), outcome, &facts, rng) {
             Decision::Stop(reason) => {
                 self.finish(now, dependency, params, reason, outcome.cause(), None)
             }

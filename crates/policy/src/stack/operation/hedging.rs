@@ -82,6 +82,7 @@ impl Operation {
         self.flights.hedges += 1;
         self.tried.add(permit.endpoint());
         self.attempts += 1;
+        permit.limit(self.attempt_timeout(params));
         let (deadline, cut_by_call) = self.deadline_from(now, params);
         Some(Attempt { number: self.attempts, deadline, cut_by_call, hedge_at: None, permit })
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::outcome::{Outcome, Safety};
 use crate::rate::RateKey;
-use crate::retry::StopReason;
+use crate::retry::{RetryParams, StopReason};
 use crate::stack::Permit;
 use crate::time::Timestamp;
 
@@ -23,6 +23,10 @@ pub struct Call {
     pub total: Option<Duration>,
     /// Whose call it is, where a limit holds for each key. `None`: only the limit of all holds.
     pub rate_key: Option<RateKey>,
+    /// In place of the dependency's time for one attempt.
+    pub attempt_timeout: Option<Duration>,
+    /// In place of the dependency's retries.
+    pub retry: Option<RetryParams>,
 }
 
 /// What the edge does next.

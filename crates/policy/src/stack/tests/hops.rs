@@ -30,6 +30,8 @@ fn serve(hops: &[Hop], now: &mut Timestamp, arrived: &mut u64) -> bool {
         deadline: None,
         total: None,
         rate_key: None,
+        attempt_timeout: None,
+        retry: None,
     };
     let (mut operation, mut step) =
         Operation::begin(*now, &mut dependency, &params, call, &mut rng);

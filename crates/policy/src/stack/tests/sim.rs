@@ -52,6 +52,8 @@ pub(super) const GET: Spec = Spec {
         deadline: None,
         total: None,
         rate_key: None,
+        attempt_timeout: None,
+        retry: None,
     },
     replayable: true,
     leaves_after: None,
