@@ -13,8 +13,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use seawall_policy::{
     BreakerOptions, BudgetOptions, BulkheadOptions, HedgeOptions, Hop, RetryOptions, RetryParams,
-    StackConfig,
-    StackParams, StopReason, worst_case_attempts, worst_case_time,
+    StackConfig, StackParams, StopReason, worst_case_attempts, worst_case_time,
 };
 
 use super::balance::Sharing;

@@ -7,7 +7,7 @@ use super::{Number, Scrape, Values};
 impl<'a> Scrape<'a> {
     pub(super) fn hedges_refused(&self) -> Vec<(Values<'a>, Number)> {
         let mut samples = Vec::new();
-        let known = self.exposed.metrics.shape.upstreams.iter();
+        let known = self.metrics.shape.upstreams.iter();
         for (labels, upstream) in known.zip(&self.snapshot.upstreams) {
             let Some((_, refused)) = upstream.hedges else { continue };
             for (reason, count) in HedgeRefusal::ALL.into_iter().zip(refused) {
