@@ -5,6 +5,7 @@
 //! read stays in front of the rest, so that the answer passes as it came. Reading ends at half the
 //! time that is left of the attempt, at most a second: a slow body is judged without, too.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,10 +13,11 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
-use seawall::{BodySeen, HttpClassify, Ruled};
+use seawall::{AttemptContext, BodySeen, HttpClassify, Ruled};
 use seawall_policy::{Cause, Outcome};
 use tokio::time::timeout;
 
+use crate::outbound::Outbound;
 use crate::upstream::UpstreamBody;
 
 /// An answer and what it means.
@@ -27,11 +29,27 @@ pub(crate) struct Judged {
     pub(crate) response: Response<UpstreamBody>,
 }
 
+impl Outbound {
+    /// The answer and what the upstream's rules say of it.
+    pub(crate) async fn judged(
+        &self,
+        response: Response<UpstreamBody>,
+        context: &AttemptContext,
+    ) -> Result<Judged, Cause> {
+        let left = || self.clock.now().until(context.deadline());
+        let judged = judge(&self.rules, response, left).await?;
+        if let Some(met) = judged.rule.and_then(|rule| self.rules_met.get(rule)) {
+            met.fetch_add(1, Relaxed);
+        }
+        Ok(judged)
+    }
+}
+
 /// Judges an answer; `left` says how much time the attempt has, if it matters.
 ///
 /// # Errors
 /// Its body broke off while it was read; nothing of it has gone on.
-pub(crate) async fn judge(
+async fn judge(
     rules: &HttpClassify,
     response: Response<UpstreamBody>,
     left: impl FnOnce() -> Duration,

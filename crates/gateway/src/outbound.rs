@@ -1,7 +1,7 @@
 //! One attempt: a connection from the pool, the request on it, and what the answer means.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +15,6 @@ use tokio::time::timeout;
 use crate::config::{HeaderNames, Protocol};
 use crate::gateway::Places;
 use crate::grpc::Outgoing;
-use crate::judge::{Judged, judge};
 use crate::metrics::{IgnoredBecause, IgnoredHeader, Metrics, Stage};
 use crate::progress::Progress;
 use crate::unmatched::Unmatched;
@@ -226,20 +225,6 @@ impl Outbound {
     /// Whether the upstream switched protocols though the request asked for none.
     fn is_unasked_upgrade(&self, response: &Response<UpstreamBody>) -> bool {
         response.status() == StatusCode::SWITCHING_PROTOCOLS && !self.headers.contains_key(UPGRADE)
-    }
-
-    /// The answer and what the upstream's rules say of it.
-    async fn judged(
-        &self,
-        response: Response<UpstreamBody>,
-        context: &AttemptContext,
-    ) -> Result<Judged, Cause> {
-        let left = || self.clock.now().until(context.deadline());
-        let judged = judge(&self.rules, response, left).await?;
-        if let Some(met) = judged.rule.and_then(|rule| self.rules_met.get(rule)) {
-            met.fetch_add(1, Relaxed);
-        }
-        Ok(judged)
     }
 
     async fn answered(
