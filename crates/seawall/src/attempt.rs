@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use seawall_policy::{Attempt, Purpose, Timestamp, remaining_to_send};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use seawall_policy::{
+    Attempt, Purpose, Timestamp, grpc_timeout_to_send, parse_grpc_timeout, remaining_to_send,
+};
 use tokio::time::timeout_at;
 
 use crate::stack::Stack;
@@ -92,6 +95,31 @@ impl AttemptContext {
     pub fn remaining_ms(&self) -> Option<u64> {
         let is_bounded = self.deadline != Timestamp::MAX;
         is_bounded.then(|| remaining_to_send(self.granted, self.deadline, RETURN_MARGIN, None))?
+    }
+
+    /// States the attempt's time and number among the fields of a gRPC request: `grpc-timeout`
+    /// with what [`AttemptContext::remaining_ms`] gives, unless a shorter one stands there, and
+    /// `grpc-previous-rpc-attempts` from the second attempt on.
+    ///
+    /// The other side bounds the whole call by it, a stream included. That its time was up is from
+    /// here on no sign of illness, where that time ends with the call.
+    pub fn stamp_grpc(&self, fields: &mut HeaderMap) {
+        let stated =
+            fields.get(GRPC_TIMEOUT).and_then(|stated| parse_grpc_timeout(stated.as_bytes()));
+        let left = self.remaining_ms().map(Duration::from_millis);
+        if let Some(left) = left.filter(|left| stated.is_none_or(|stated| *left <= stated))
+            && let Some((number, unit)) = grpc_timeout_to_send(left)
+            && let Ok(value) = HeaderValue::try_from(format!("{number}{unit}"))
+        {
+            fields.insert(GRPC_TIMEOUT, value);
+            if self.cut_by_call {
+                self.shared.tell_calls_end(self.sequence);
+            }
+        }
+        match self.number.checked_sub(1) {
+            Some(earlier @ 1..) => fields.insert(GRPC_ATTEMPTS, HeaderValue::from(earlier)),
+            _ => fields.remove(GRPC_ATTEMPTS),
+        };
     }
 
     /// Says that the first byte is about to leave. Until then a lost attempt is no lost call.
@@ -236,6 +264,10 @@ pub struct ConnectTimeout;
 
 /// What the answer needs for its way back. Source: seawall-design.
 const RETURN_MARGIN: Duration = Duration::from_millis(5);
+/// The time a whole call may take. Source: grpc-http2.
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// Attempts made before this one. Source: grpc-a6.
+const GRPC_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
 #[cfg(test)]
 mod tests;

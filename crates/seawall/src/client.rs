@@ -10,6 +10,7 @@ use seawall_policy::{Call, Outcome, RateKey, Safety, Timestamp};
 use crate::attempt::{AttemptContext, CallShared};
 use crate::call::Answer;
 use crate::flight::Cancel;
+use crate::grpc::in_callers_time;
 use crate::report::Report;
 use crate::stack::Stack;
 
@@ -166,7 +167,11 @@ where
             Some(cause) => Outcome::of(cause),
             None => {
                 marks.mark_sent(sequence);
-                (sending.classify)(&result)
+                let outcome = (sending.classify)(&result);
+                match marks.is_calls_end_told(sequence) {
+                    true => in_callers_time(outcome),
+                    false => outcome,
+                }
             }
         };
         Poll::Ready(Tried { result: Some(result), outcome })

@@ -8,3 +8,5 @@ pub(crate) mod postgres;
 pub(crate) mod redis;
 #[cfg(feature = "reqwest")]
 pub(crate) mod reqwest;
+#[cfg(feature = "tonic")]
+pub(crate) mod tonic;

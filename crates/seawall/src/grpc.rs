@@ -11,7 +11,9 @@
 
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, Response, StatusCode};
-use seawall_policy::{AnswerSignals, GrpcCode, GrpcCodes, Outcome, RetryAfter, parse_pushback};
+use seawall_policy::{
+    AnswerSignals, Cause, GrpcCode, GrpcCodes, Outcome, Problem, RetryAfter, parse_pushback,
+};
 
 use crate::classify::{Classify, ErrorCause, HttpClassify, Summary, TransportErrors};
 
@@ -112,6 +114,24 @@ impl<M> GrpcClassify<M> {
         }
     }
 
+    /// What an end of the transport means: to its caller a connection that breaks is UNAVAILABLE,
+    /// so who declares this code declares that, too.
+    #[cfg(feature = "tonic")]
+    pub(crate) fn of_end(&self, cause: Cause) -> Outcome {
+        let outcome = Outcome::of(cause);
+        let breaks = matches!(cause, Cause::Closed | Cause::Reset);
+        match breaks && self.retry_on.contains(GrpcCode::Unavailable) {
+            true => outcome.declared_retryable(),
+            false => outcome,
+        }
+    }
+
+    /// What an HTTP answer means that is not gRPC.
+    #[cfg(feature = "tonic")]
+    pub(crate) fn of_http(&self, status: u16, fields: &HeaderMap) -> Outcome {
+        Outcome::of_status(status, self.http.signals(fields))
+    }
+
     fn signals(&self, code: GrpcCode, fields: &HeaderMap) -> AnswerSignals {
         if code == GrpcCode::Ok {
             return AnswerSignals::NONE;
@@ -141,6 +161,24 @@ impl<B, Err, M: ErrorCause<Err>> Classify<Response<B>, Err> for GrpcClassify<M> 
     }
 }
 
+/// The outcome of an attempt whose other side was told when its caller stops waiting. That this
+/// time was up is no sign of illness.
+pub(crate) fn in_callers_time(outcome: Outcome) -> Outcome {
+    match outcome.cause() {
+        Cause::AttemptTimeout => Outcome::of(Cause::DeadlineCut),
+        Cause::Grpc(code @ GrpcCode::DeadlineExceeded) => {
+            let signals = AnswerSignals {
+                retry_after: outcome.retry_after(),
+                stop: outcome.says_stop(),
+                problem: Some(Problem::DeadlinePassed),
+            };
+            let passed = Outcome::of_grpc(code, signals);
+            if outcome.is_declared_retryable() { passed.declared_retryable() } else { passed }
+        }
+        _ => outcome,
+    }
+}
+
 const APPLICATION_GRPC: &[u8] = b"application/grpc";
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
@@ -151,7 +189,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use seawall_policy::{Cause, Class};
+    use seawall_policy::Class;
 
     fn head(status: u16, fields: &[(&'static str, &'static str)]) -> Response<()> {
         let mut response = Response::new(());

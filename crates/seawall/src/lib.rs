@@ -68,6 +68,7 @@
 //! | `reqwest` | `ReqwestErrors`, [`HttpClassify`] for its responses | reqwest 0.13 |
 //! | `redis` | `classify_redis`, `redis_outcome` | redis 1 |
 //! | `postgres` | `classify_postgres`, `postgres_outcome` and more | tokio-postgres 0.7, deadpool |
+//! | `tonic` | `classify_tonic`, `tonic_outcome`, `tonic_request` | tonic 0.14 |
 //!
 //! Each has an example. A client's own retries have to go, or its attempts and the stack's
 //! multiply; its pool has to have an end to its waits, and [`Stack::pool_warnings`] says where it
@@ -146,6 +147,8 @@ pub use clients::postgres::{
 pub use clients::redis::{classify_redis, redis_outcome};
 #[cfg(feature = "reqwest")]
 pub use clients::reqwest::ReqwestErrors;
+#[cfg(feature = "tonic")]
+pub use clients::tonic::{classify_tonic, tonic_outcome, tonic_request};
 pub use clock::{Clock, ThreadRng};
 pub use describe::{CallDeadline, Describe, HttpDescribe};
 pub use flight::{Cancel, Finish, InFlight, OnAbandon};

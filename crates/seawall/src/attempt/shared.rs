@@ -24,6 +24,8 @@ pub struct CallShared {
     /// The last wait for a connection was in vain.
     pub(super) checkout_failed: Marks,
     pub(super) connect_failed: Marks,
+    /// The other side was told that it has until the call's own end.
+    told_calls_end: Marks,
     /// Nanoseconds spent waiting for a connection from a pool.
     checkout_nanos: AtomicU64,
     /// Which attempts' last such wait ended when, where their clocks do not know yet: one that was
@@ -57,6 +59,7 @@ impl CallShared {
             in_connect: Marks::default(),
             checkout_failed: Marks::default(),
             connect_failed: Marks::default(),
+            told_calls_end: Marks::default(),
             checkout_nanos: AtomicU64::new(0),
             checkout_ended: Mutex::default(),
             has_checkout_end: Marks::default(),
@@ -153,6 +156,16 @@ impl CallShared {
 
     pub(crate) fn mark_sent(&self, sequence: u32) {
         self.sent.set(sequence);
+    }
+
+    pub(super) fn tell_calls_end(&self, sequence: u32) {
+        self.told_calls_end.set(sequence);
+    }
+
+    /// Whether the attempt's other side was told of the call's end, so that a time that is up over
+    /// there is the caller's.
+    pub(crate) fn is_calls_end_told(&self, sequence: u32) -> bool {
+        self.told_calls_end.is_set(sequence)
     }
 
     /// Whether the attempt waits for a connection, so that nothing can have been sent.

@@ -91,7 +91,7 @@ fn says(error: &(dyn StdError + 'static), text: &str) -> bool {
     false
 }
 
-fn of_h2(error: &h2::Error) -> Cause {
+pub(crate) fn of_h2(error: &h2::Error) -> Cause {
     if let Some(io) = error.get_io() {
         // So h2 tells its streams that the connection has ended.
         let ended = io.kind() == io::ErrorKind::BrokenPipe;
