@@ -255,19 +255,11 @@ fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'static str
             "the upstream could not be reached",
             "upstream",
         ),
-        (_, Cause::Grpc(_)) => (
-            StatusCode::BAD_GATEWAY,
-            "upstream-failed",
-            "the upstream answered with an error",
-            "upstream",
-        ),
         // Too long to be kept while a retry was waited for that then was not made.
-        (_, Cause::Status(status)) => (
-            StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY),
-            "upstream-failed",
-            "the upstream answered with an error",
-            "upstream",
-        ),
+        (_, cause @ (Cause::Status(_) | Cause::Grpc(_))) => {
+            let detail = "the upstream answered with an error";
+            (status_of(cause), "upstream-failed", detail, "upstream")
+        }
         _ => (
             StatusCode::BAD_GATEWAY,
             "upstream-broke",
@@ -275,6 +267,12 @@ fn meaning(done: &Done) -> (StatusCode, &'static str, &'static str, &'static str
             "upstream",
         ),
     }
+}
+
+/// The status of an answer that was not kept.
+fn status_of(cause: Cause) -> StatusCode {
+    let Cause::Status(status) = cause else { return StatusCode::BAD_GATEWAY };
+    StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY)
 }
 
 /// The refusal an ended call counts as, if nothing was sent for it.
