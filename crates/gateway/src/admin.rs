@@ -19,9 +19,15 @@
 //!
 //! A page in somebody's browser can reach loopback too. So a request with an `Origin`, or for a
 //! host that is neither loopback nor the address it came to (a name rebound by its owner), is
-//! refused. There is no password: only loopback peers may change anything.
+//! refused, and only loopback peers may change anything.
+//!
+//! With a token (`admin.token`) everything but `/livez`, `/healthz` and `/ready` asks for it:
+//! `Authorization: Bearer …`, else 401; `/metrics` too, unless `admin.open_metrics` says otherwise.
+//! Who shows it may change things from anywhere, and on an address that is not loopback any `Host`
+//! is answered.
 
 mod answer;
+mod guard;
 mod query;
 mod table;
 mod views;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use seawall::{Change, Scope};
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ use crate::admin::{
     AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, Reloading,
     RetriesChange, RetriesState, RetriesView, UnknownUpstream, UpstreamView,
 };
-use crate::config::Protocol;
+use crate::config::{AdminAccess, Protocol};
 use crate::gateway::{Gateway, Offered, Upstream, millis};
 use crate::metrics::{
     BreakerView, BulkheadView, ConfigView, Exposition, Format, ListenerView, PoolView, Present,
@@ -29,6 +29,7 @@ pub(crate) struct Backend {
     drain: watch::Receiver<DrainView>,
     connections: Arc<ConnectionGauges>,
     listening: AtomicBool,
+    unauthorized: Arc<AtomicU64>,
     exposition: Exposition,
 }
 
@@ -37,6 +38,7 @@ pub(crate) struct Backend {
 struct Scraped {
     gateway: Arc<Gateway>,
     reloads: Status,
+    unauthorized: u64,
     drain: watch::Receiver<DrainView>,
     connections: Arc<ConnectionGauges>,
 }
@@ -44,12 +46,15 @@ struct Scraped {
 impl Backend {
     pub(crate) fn new(reloader: &Arc<Reloader>, server: &Server) -> Arc<Self> {
         let (of, drain, connections) = (Arc::clone(reloader), server.drain_view(), server.gauges());
+        let unauthorized = Arc::<AtomicU64>::default();
+        let counted = Arc::clone(&unauthorized);
         let present = move || -> Present {
             let gateway = of.gateway();
             let metrics = Arc::clone(&gateway.metrics);
             let (drain, connections) = (drain.clone(), Arc::clone(&connections));
-            let reloads = of.status();
-            (metrics, Arc::new(Scraped { gateway, reloads, drain, connections }))
+            let (reloads, unauthorized) = (of.status(), counted.load(Relaxed));
+            let scraped = Scraped { gateway, reloads, unauthorized, drain, connections };
+            (metrics, Arc::new(scraped))
         };
         Arc::new(Self {
             exposition: Exposition::of(present, reloader.gateway().clock),
@@ -57,6 +62,7 @@ impl Backend {
             drain: server.drain_view(),
             connections: server.gauges(),
             listening: AtomicBool::new(false),
+            unauthorized,
         })
     }
 
@@ -67,6 +73,14 @@ impl Backend {
 }
 
 impl AdminBackend for Backend {
+    fn access(&self) -> AdminAccess {
+        self.reloader.gateway().config.admin_access.clone()
+    }
+
+    fn count_unauthorized(&self) {
+        self.unauthorized.fetch_add(1, Relaxed);
+    }
+
     fn ready(&self) -> Readiness {
         if self.drain.borrow().phase != DrainPhase::Serving {
             return Readiness::Draining;
@@ -150,6 +164,7 @@ impl AdminBackend for Backend {
 impl Source for Scraped {
     fn collect(&self, snapshot: &mut Snapshot) {
         snapshot.draining = self.drain.borrow().phase != DrainPhase::Serving;
+        snapshot.admin_unauthorized = self.unauthorized;
         snapshot.access_log_dropped = self.gateway.access_log.dropped();
         collect_tls(&self.gateway, snapshot);
         let listeners = self.connections.listeners();

@@ -12,6 +12,7 @@
 //! not 12. Two values that are both written must agree.
 
 mod address;
+mod admin;
 mod advice;
 mod balance;
 mod budget;
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::parse_bind;
+pub use admin::{AdminAccess, AdminToken};
 pub use balance::Sharing;
 pub use edits::HeaderEdits;
 pub use grpc::{Grpc, GrpcStreaming};
@@ -203,7 +205,7 @@ fn check(
     version(&mut checker, &raw.version);
     apply(&mut raw, &mut checker, overrides);
     let listeners = edge::listeners(&mut checker, &raw.listeners);
-    let admin = edge::admin(checker.scope("admin"), &raw.admin);
+    let (admin, admin_access) = admin::admin(checker.scope("admin"), &raw.admin);
     let mut upstreams = upstream::upstreams(&mut checker, &raw.upstreams);
     let headers = edge::headers(checker.scope("headers"), &raw.headers);
     let routes = route::routes(&mut checker, &raw.routes, &mut upstreams, &headers);
@@ -214,6 +216,7 @@ fn check(
     let config = GatewayConfig {
         listeners,
         admin,
+        admin_access,
         upstreams,
         routes,
         limits,

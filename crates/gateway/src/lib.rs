@@ -56,11 +56,11 @@ mod wire;
 
 pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
-    AccessLog, Alpn, CertificateFiles, ClientAuth, Conditions, ConfigErrors, Drain,
-    EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming, HeaderEdits,
-    HeaderNames, HostHeader, Limits, Listener, ListenerTls, OnAbandon, Origin, PathMatch,
-    PeerRange, PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Rules, Sharing, TlsVersion,
-    Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
+    AccessLog, AdminAccess, AdminToken, Alpn, CertificateFiles, ClientAuth, Conditions,
+    ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming,
+    HeaderEdits, HeaderNames, HostHeader, Limits, Listener, ListenerTls, OnAbandon, Origin,
+    PathMatch, PeerRange, PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Rules, Sharing,
+    TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

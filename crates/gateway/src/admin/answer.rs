@@ -1,16 +1,16 @@
 //! One request, one answer.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Incoming};
 use seawall_policy::ConfigError;
 use serde::Serialize;
 
+use super::guard::{Caller, admit, check_peer};
 use super::query::Query;
 use super::views::{Readiness, RetriesChange, RetriesState};
 use super::{Desk, Ends, table};
@@ -23,9 +23,10 @@ type Answer = Response<Full<Bytes>>;
 /// Answers a request.
 pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
-    if let Err(refused) = check_origin(&head.headers, head.uri.host(), ends) {
-        return refused.answer();
-    }
+    let caller = match admit(desk, ends, &head) {
+        Ok(caller) => caller,
+        Err(refused) => return refused.answer(),
+    };
     let known = match find(head.uri.path(), &head.method) {
         Ok(known) => known,
         Err(refused) => return refused.answer(),
@@ -53,9 +54,9 @@ pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) 
         }
         Known::Retries => json(&desk.backend.retries()),
         Known::SetRetries => {
-            set_retries(desk, ends, &query).unwrap_or_else(|refused| refused.answer())
+            set_retries(desk, ends, caller, &query).unwrap_or_else(|refused| refused.answer())
         }
-        Known::Reload => match check_peer(ends) {
+        Known::Reload => match check_peer(ends, caller) {
             Ok(()) => reloaded(desk.backend.reload(ends.peer).await),
             Err(refused) => refused.answer(),
         },
@@ -117,55 +118,6 @@ fn find(path: &str, method: &Method) -> Result<Known, Refusal> {
     }
 }
 
-/// Refuses what a browser was made to send: see the module above.
-fn check_origin(headers: &HeaderMap, target: Option<&str>, ends: Ends) -> Result<(), Refusal> {
-    if let Some(origin) = headers.get(ORIGIN) {
-        let error = ConfigError::new("origin", shown_value(origin), "no Origin header");
-        return Err(Refusal::of(StatusCode::FORBIDDEN, error));
-    }
-    let mut hosts = headers.get_all(HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        let error = ConfigError::new("host", headers.get_all(HOST).iter().count(), "one Host");
-        return Err(Refusal::of(StatusCode::BAD_REQUEST, error));
-    };
-    let authority = host.to_str().ok().and_then(|host| host.parse::<http::uri::Authority>().ok());
-    let named = authority.as_ref().map(http::uri::Authority::host);
-    // A target in absolute form names a host of its own, which counts as well.
-    if named.is_some_and(|host| is_ours(host, ends))
-        && target.is_none_or(|host| is_ours(host, ends))
-    {
-        return Ok(());
-    }
-    let shown = target.map_or_else(|| shown_value(host), shown);
-    let allowed = "localhost, a loopback address or the address connected to";
-    Err(Refusal::of(StatusCode::FORBIDDEN, ConfigError::new("host", shown, allowed)))
-}
-
-/// Whether a host can only mean this machine, or is the address the peer connected to.
-fn is_ours(host: &str, ends: Ends) -> bool {
-    if host.eq_ignore_ascii_case("localhost") {
-        return true;
-    }
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let address = match bare {
-        Some(bare) => bare.parse::<Ipv6Addr>().map(IpAddr::V6).ok(),
-        None => host.parse::<IpAddr>().ok(),
-    };
-    address.is_some_and(|address| {
-        let address = address.to_canonical();
-        address.is_loopback() || address == ends.local.ip().to_canonical()
-    })
-}
-
-/// There is no password, so only this machine may change anything.
-fn check_peer(ends: Ends) -> Result<(), Refusal> {
-    if ends.peer.ip().to_canonical().is_loopback() {
-        return Ok(());
-    }
-    let error = ConfigError::new("peer", ends.peer, "a loopback peer to change anything");
-    Err(Refusal::of(StatusCode::FORBIDDEN, error))
-}
-
 /// Parameters come in the query; a body is read to its bound only to tell what is wrong with it.
 async fn check_body(body: Incoming) -> Result<(), Refusal> {
     if body.is_end_stream() {
@@ -216,8 +168,13 @@ fn reloaded((reloaded, hash): (Reloaded, String)) -> Answer {
 }
 
 /// Switches retries; the switch leaves the line that tells who did.
-fn set_retries(desk: &Desk, ends: Ends, query: &Query<'_>) -> Result<Answer, Refusal> {
-    check_peer(ends)?;
+fn set_retries(
+    desk: &Desk,
+    ends: Ends,
+    caller: Caller,
+    query: &Query<'_>,
+) -> Result<Answer, Refusal> {
+    check_peer(ends, caller)?;
     let change =
         change(ends, query).map_err(|error| Refusal::of(StatusCode::BAD_REQUEST, error))?;
     let upstream = query.value("upstream");
@@ -277,7 +234,7 @@ fn format_of(headers: &HeaderMap) -> Format {
 
 /// An answer that says what was wrong with a request.
 #[derive(Debug)]
-struct Refusal {
+pub(super) struct Refusal {
     status: StatusCode,
     error: ConfigError,
     allow: Option<&'static str>,
@@ -295,7 +252,7 @@ struct Problem<'a> {
 }
 
 impl Refusal {
-    const fn of(status: StatusCode, error: ConfigError) -> Self {
+    pub(super) const fn of(status: StatusCode, error: ConfigError) -> Self {
         Self { status, error, allow: None }
     }
 
@@ -317,6 +274,9 @@ impl Refusal {
         let mut answer = whole(self.status, "application/problem+json", body);
         if let Some(allow) = self.allow {
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         answer
     }
@@ -349,11 +309,11 @@ fn whole(status: StatusCode, content_type: &'static str, body: String) -> Answer
 }
 
 /// A refused text, short enough to say back.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS).collect()
 }
 
-fn shown_value(value: &HeaderValue) -> String {
+pub(super) fn shown_value(value: &HeaderValue) -> String {
     shown(&String::from_utf8_lossy(value.as_bytes()))
 }
 
@@ -378,48 +338,3 @@ const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
 const REASON_CHARS: usize = 256;
 /// Characters of a refused text that are said back.
 const SHOWN_CHARS: usize = 64;
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use seawall::Clock;
-
-    use super::super::tests::Backend;
-    use super::*;
-    use crate::diagnostics::Diagnostics;
-
-    #[tokio::test]
-    async fn only_a_loopback_peer_may_switch_retries() {
-        let backend = Arc::new(Backend::new());
-        let clock = Clock::new();
-        let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
-        let address = "127.0.0.1:1".parse().unwrap();
-        let desk =
-            Desk { backend: backend.clone(), diagnostics, address, connections: Arc::default() };
-        for (peer, may) in [
-            ("127.0.0.1:5", true),
-            ("[::1]:5", true),
-            ("[::ffff:127.0.0.1]:5", true),
-            ("192.0.2.1:5", false),
-            ("[2001:db8::1]:5", false),
-        ] {
-            let ends = Ends { peer: peer.parse().unwrap(), local: "127.0.0.1:1".parse().unwrap() };
-            let query = Query::parse("state=off&ttl=1m", Known::SetRetries.parameters()).unwrap();
-            let status = set_retries(&desk, ends, &query).map_err(|refused| refused.status);
-            assert_eq!(status.err(), (!may).then_some(StatusCode::FORBIDDEN), "{peer}");
-            assert_eq!(backend.changes.lock().drain(..).count(), usize::from(may), "{peer}");
-        }
-    }
-
-    #[test]
-    fn the_address_connected_to_is_ours_and_its_neighbour_is_not() {
-        let peer = "192.0.2.9:5".parse().unwrap();
-        let ends = Ends { peer, local: "[::ffff:192.0.2.1]:9901".parse().unwrap() };
-        assert!(is_ours("192.0.2.1", ends));
-        assert!(!is_ours("192.0.2.2", ends));
-        let ends = Ends { peer, local: "[2001:db8::1]:9901".parse().unwrap() };
-        assert!(is_ours("[2001:db8:0::1]", ends));
-        assert!(!is_ours("[2001:db8::2]", ends) && !is_ours("2001:db8::1]", ends));
-    }
-}

@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::config::{AdminAccess, AdminToken};
 use crate::metrics::Format;
 use crate::reload::Reloaded;
 
@@ -13,16 +14,32 @@ pub(super) struct Backend {
     pub(super) changes: Mutex<Vec<(Option<String>, RetriesChange)>>,
     /// What is wrong with the configuration.
     refused: Mutex<Option<String>>,
+    access: Mutex<AdminAccess>,
+    unauthorized: Mutex<u64>,
 }
 
 impl Backend {
     pub(super) fn new() -> Self {
         let (changes, refused) = (Mutex::default(), Mutex::default());
-        Self { readiness: Mutex::new(Readiness::Starting), changes, refused }
+        Self {
+            readiness: Mutex::new(Readiness::Starting),
+            changes,
+            refused,
+            access: Mutex::default(),
+            unauthorized: Mutex::default(),
+        }
     }
 }
 
 impl AdminBackend for Backend {
+    fn access(&self) -> AdminAccess {
+        self.access.lock().clone()
+    }
+
+    fn count_unauthorized(&self) {
+        *self.unauthorized.lock() += 1;
+    }
+
     fn ready(&self) -> Readiness {
         *self.readiness.lock()
     }
@@ -318,6 +335,48 @@ async fn only_a_host_that_means_this_machine_is_answered() {
     assert_eq!(status(twice.to_owned()).await, 400);
     let absolute = "GET http://rebound.test/livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert_eq!(status(absolute.to_owned()).await, 403);
+}
+
+#[tokio::test]
+async fn behind_a_token_only_probes_are_for_everybody() {
+    let served = serve().await;
+    let token = "a-token-of-twenty-three";
+    let with = |open_metrics| {
+        let token = AdminToken::parse(token).ok();
+        *served.backend.access.lock() = AdminAccess { token, open_metrics };
+    };
+    with(false);
+    let mut counted = 0;
+    for line in ["GET /metrics", "GET /", "GET /upstreams", "GET /nothing", "PUT /retries?state=on"]
+    {
+        for shown in
+            ["", "Bearer", "Bearer a-token-of-twenty-thre", "Basic a-token-of-twenty-three"]
+        {
+            let fields = match shown {
+                "" => String::new(),
+                shown => format!("Authorization: {shown}\r\n"),
+            };
+            let (status, head, body) = ask(served.address, line, &fields).await;
+            assert_eq!(status, 401, "{line} {shown}");
+            assert!(head.contains("\r\nwww-authenticate: bearer\r\n"), "{head}");
+            assert!(!body.contains("a-token"), "{body}");
+            counted += 1;
+        }
+    }
+    assert_eq!(*served.backend.unauthorized.lock(), counted);
+    assert!(served.backend.changes.lock().is_empty());
+    for line in ["GET /livez", "GET /healthz"] {
+        assert_eq!(ask(served.address, line, "").await.0, 200, "{line}");
+    }
+    assert_eq!(ask(served.address, "GET /ready", "").await.0, 503, "as it is starting");
+    let shown = format!("Authorization: bearer {token}\r\n");
+    for line in ["GET /metrics", "GET /", "GET /upstreams", "PUT /retries?state=on", "GET /livez"] {
+        assert_eq!(ask(served.address, line, &shown).await.0, 200, "{line}");
+    }
+    with(true);
+    assert_eq!(ask(served.address, "GET /metrics", "").await.0, 200);
+    assert_eq!(ask(served.address, "GET /upstreams", "").await.0, 401);
+    assert_eq!(*served.backend.unauthorized.lock(), counted + 1);
 }
 
 #[tokio::test]

@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::config::AdminAccess;
 use crate::metrics::Format;
 use crate::reload::Reloaded;
 
 /// Whoever knows the gateway's state. Every method but [`AdminBackend::reload`] answers at once.
 pub(crate) trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
+    /// Who may ask.
+    fn access(&self) -> AdminAccess;
+    /// Counts a request without the token.
+    fn count_unauthorized(&self);
     /// Whether traffic should come.
     fn ready(&self) -> Readiness;
     /// The upstreams, in the order of the configuration.

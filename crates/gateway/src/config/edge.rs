@@ -8,7 +8,7 @@ use http::HeaderName;
 
 use super::address::{overlap, parse_bind, parse_range, reaches};
 use super::model::{AccessLog, Drain, HeaderNames, Limits, Listener, Upstream};
-use super::raw::{RawAdmin, RawDrain, RawHeaders, RawLimits, RawListener};
+use super::raw::{RawDrain, RawHeaders, RawLimits, RawListener};
 use super::report::Finding;
 use super::scope::{Checker, Scope};
 use super::{DAY, MILLISECOND, tls};
@@ -56,19 +56,6 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         idle_timeout: time("idle", &raw.timeouts.idle, KEEP_ALIVE_IDLE),
         max_age: time("max_age", &raw.timeouts.max_age, MAX_AGE),
     }
-}
-
-/// The admin address: loopback, as long as nothing else guards it.
-pub(super) fn admin(mut scope: Scope<'_>, raw: &RawAdmin) -> SocketAddr {
-    let address = scope.read("address", &raw.address, parse_bind).unwrap_or(ADMIN);
-    if !address.ip().to_canonical().is_loopback() && scope.is_sound("address") {
-        let allowed = "a loopback address, like 127.0.0.1:9901";
-        let finding = Finding::refused(scope.path("address"), &address.to_string(), allowed);
-        let help = "the admin port changes state and asks for no token yet, so it serves this host \
-                    alone";
-        scope.refuse_with("address", finding.help(help));
-    }
-    address
 }
 
 /// Refuses two sockets on one port.
@@ -243,7 +230,7 @@ pub(super) fn kill_switch(mut scope: Scope<'_>, raw: &Option<String>) -> Option<
 /// Loopback: nothing is reachable from elsewhere unless somebody asks. Source: seawall-design.
 const LISTEN: SocketAddr = SocketAddr::new(LOOPBACK, 8080);
 /// Source: envoy-admin (the port of its examples).
-const ADMIN: SocketAddr = SocketAddr::new(LOOPBACK, 9901);
+pub(super) const ADMIN: SocketAddr = SocketAddr::new(LOOPBACK, 9901);
 const LOOPBACK: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// Sockets, each with its own accept task. Source: seawall-design.
 const MAX_LISTENERS: usize = 64;

@@ -1,7 +1,9 @@
 //! Hides users and passwords in what is shown of a configuration: errors end up in logs.
 //!
 //! In each word with an `@`, what stands before it is hidden: from behind `://`, or, where a colon
-//! but no scheme comes before, from the word's first letter. Rather too much than a password.
+//! but no scheme comes before, from the word's first letter. What stands behind the key `token` is
+//! hidden to the end of its line, unless it is the name of a variable alone. Rather too much than
+//! a password.
 
 use std::ops::Range;
 
@@ -48,7 +50,8 @@ impl Masked {
 
 /// Where users and passwords stand.
 fn credentials(line: &str) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
+    // Tokens first: they may hold what looks like a user.
+    let mut found: Vec<_> = token(line).into_iter().collect();
     let mut next = 0;
     for word in line.split_inclusive(char::is_whitespace) {
         let begin = next;
@@ -66,6 +69,32 @@ fn credentials(line: &str) -> Vec<Range<usize>> {
     found
 }
 
+/// Where what the first key `token` has begins, to the end of the line.
+fn token(line: &str) -> Option<Range<usize>> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    line.match_indices(TOKEN).find_map(|(at, _)| {
+        let behind = at + TOKEN.len();
+        let rest = line[behind..].trim_start_matches(['\'', '"']).trim_start();
+        if line[..at].ends_with(is_word) || !rest.starts_with(':') {
+            return None;
+        }
+        let value = rest[1..].trim_start();
+        let bare = value.trim_start_matches(['\'', '"']);
+        let is_variable = bare
+            .strip_prefix("${")
+            .and_then(|name| name.split_once('}'))
+            .is_some_and(|(name, rest)| {
+                name.chars().all(is_word) && !rest.starts_with(|c| !" ,}'\"".contains(c))
+            });
+        let end = line.trim_end().len();
+        let start = line.len() - value.len();
+        // A second token on one line is rather too much.
+        (!is_variable && start < end).then_some(start..end)
+    })
+}
+
+/// The key of a secret.
+const TOKEN: &str = "token";
 /// Stands for a user and a password, whatever their length.
 const MASK: &str = "***";
 
@@ -85,6 +114,16 @@ mod tests {
             ("reason: ask ops@example.com", "reason: ask ops@example.com"),
             ("http://@h", "http://@h"),
             ("a: @b", "a: @b"),
+            ("  token: geheim", "  token: ***"),
+            ("admin: {\"token\" : 'a b', x: 1}", "admin: {\"token\" : ***"),
+            ("token: me:x@y", "token: ***"),
+            ("token: ${NAME}, address: x", "token: ${NAME}, address: x"),
+            ("token: \"${NAME}\"", "token: \"${NAME}\""),
+            ("token: ${NAME:-geheim}", "token: ***"),
+            ("token: ${NAME}geheim", "token: ***"),
+            ("max_tokens: 100, token_ratio: 0.1", "max_tokens: 100, token_ratio: 0.1"),
+            ("max_token: 1", "max_token: 1"),
+            ("token:", "token:"),
             ("", ""),
         ] {
             assert_eq!(Masked::new(line).text(), shown);

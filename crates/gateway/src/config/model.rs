@@ -16,6 +16,7 @@ use seawall_policy::{
     StackConfig, StackParams, StopReason, worst_case_attempts, worst_case_time,
 };
 
+use super::admin::AdminAccess;
 use super::balance::Sharing;
 use super::edits::HeaderEdits;
 use super::host_header::HostHeader;
@@ -29,6 +30,8 @@ pub struct GatewayConfig {
     pub listeners: Vec<Listener>,
     /// Where operators look in.
     pub admin: SocketAddr,
+    /// Who may ask there.
+    pub admin_access: AdminAccess,
     /// The protected services; routes and endpoints refer to them by index.
     pub upstreams: Vec<Upstream>,
     /// In order of precedence as matched: see the page of configuration.

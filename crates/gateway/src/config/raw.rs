@@ -118,6 +118,9 @@ pub(super) struct RawListenerTimeouts {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawAdmin {
     pub(super) address: Option<String>,
+    pub(super) token: Option<String>,
+    pub(super) token_file: Option<String>,
+    pub(super) open_metrics: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -228,6 +228,7 @@ impl<'a> Scrape<'a> {
                 self.per_listener(family)
             }
             Family::Draining => one(snapshot.draining.into()),
+            Family::AdminUnauthorized => one(Number::Whole(snapshot.admin_unauthorized)),
             Family::ConfigReloads => Reloaded::LABELS
                 .into_iter()
                 .zip(snapshot.config.reloads)

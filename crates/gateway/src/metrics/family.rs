@@ -62,6 +62,7 @@ pub(super) enum Family {
     DnsStale,
     AccessLogDropped,
     Draining,
+    AdminUnauthorized,
     ConfigReloads,
     ConfigLastReload,
     ConfigSince,

@@ -432,6 +432,13 @@ pub(super) const TABLE: &[Row] = &[
         "1 from the first moment of a drain",
     ),
     Row::new(
+        Family::AdminUnauthorized,
+        "seawall_admin_unauthorized",
+        COUNTER,
+        &[],
+        "Requests to the admin port that were refused for want of its token, or for a wrong one",
+    ),
+    Row::new(
         Family::ConfigReloads,
         "seawall_config_reloads",
         COUNTER,

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test binary; panics are verdicts")]
 
 mod abandoned;
+mod admin_token;
 mod bulkheads;
 mod continues;
 mod deadlines;

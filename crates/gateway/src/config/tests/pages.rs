@@ -232,7 +232,11 @@ fn every_option_the_example_shows_is_accepted() {
         std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
     std::fs::write(folder.join("ca.crt"), &certificate).unwrap();
+    std::fs::write(folder.join("admin-token"), "0123456789abcdef\n").unwrap();
     let text = everything()
+        // One of the two.
+        .replace("  token: ${SEAWALL_ADMIN_TOKEN}\n", "")
+        .replace("/etc/seawall/admin-token", &folder.join("admin-token").display().to_string())
         .replace("/etc/seawall/tls", &folder.display().to_string())
         // The roots of the machine that tests this are none of its business.
         .replace("ca: system", &format!("ca: {}", folder.join("ca.crt").display()))

@@ -174,6 +174,11 @@ impl Gateway {
         })
     }
 
+    /// Where the admin port is.
+    pub(crate) fn admin_port(&self) -> u16 {
+        self.serving.admin().port()
+    }
+
     /// Asks the admin port.
     pub(crate) async fn admin(&self, method: Method, path: &str, body: &'static str) -> Answer {
         let mut request = Request::new(full(Bytes::from_static(body.as_bytes())));
