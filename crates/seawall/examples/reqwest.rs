@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let order = stack.operation("order-7", order)?;
     let sent = order
         .send(
-            rules,
+            rules.clone(),
             |_attempt, frozen| frozen.to_request(),
             async |_attempt, request| client.execute(request.try_into()?).await,
         )
