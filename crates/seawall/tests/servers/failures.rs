@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::aio::ConnectionManager;
 use rustix::process::Signal;
 use seawall::{
-    AttemptContext, CallOptions, PostgresError, Report, Stack, StackConfig, classify_postgres,
-    classify_redis,
+    AttemptContext, CallOptions, PostgresError, Report, Stack, StackConfig, SuccessBudget,
+    classify_postgres, classify_redis,
 };
 
 use crate::postgres::{Postgres, pool as pool_at};
@@ -30,7 +30,7 @@ fn stack(attempt: Duration) -> Stack {
     };
     let retry = config.retry.as_mut().unwrap();
     retry.backoff.base = Duration::from_millis(10);
-    config.budget.as_mut().unwrap().initial = 10;
+    config.budget = Some(SuccessBudget { initial: 10, ..SuccessBudget::default() }.into());
     Stack::new("server", &config).unwrap()
 }
 
