@@ -125,6 +125,8 @@ impl Plan {
             rate_key: self.rate_key,
             attempt_timeout: route.attempt,
             retry: route.retry,
+            // The stack knows its credential.
+            refresh: None,
         }
     }
 }

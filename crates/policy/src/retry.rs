@@ -14,6 +14,8 @@
 //! | `retry_after_max` | 60 s; more is handed up | azcore |
 //! | `on` | what the class says | seawall-design |
 
+mod refresh;
+
 use core::time::Duration;
 
 use crate::backoff::{Backoff, BackoffOptions};
@@ -226,6 +228,8 @@ pub enum Decision {
     RetryAfter(Duration),
     /// Another endpoint, at once, outside attempts and budget: nothing was sent.
     Redispatch,
+    /// The credential first, and then another attempt at once, outside attempts and budget.
+    Refresh,
     /// The end.
     Stop(StopReason),
 }
@@ -249,6 +253,8 @@ pub struct Facts {
     pub retries_on: bool,
     /// Whether the request can be sent again, byte for byte.
     pub replayable: bool,
+    /// Whether the call carries a credential that can be refreshed, and has not been yet.
+    pub may_refresh: bool,
     /// Time left until the deadline.
     pub remaining: Duration,
     /// The wait before this attempt; zero before the first.
@@ -268,6 +274,9 @@ pub fn decide(
     let redispatches = params.map_or(REDISPATCHES, |params| params.options.redispatches);
     if may_redispatch(outcome.cause(), facts) && facts.redispatches < redispatches {
         return Decision::Redispatch;
+    }
+    if refresh::wanted(params, outcome, facts) {
+        return Decision::Refresh;
     }
     if let Some(reason) = forbidden(params, outcome, facts) {
         return Decision::Stop(reason);
@@ -398,6 +407,7 @@ mod tests {
         owner: true,
         retries_on: true,
         replayable: true,
+        may_refresh: false,
         remaining: Duration::from_secs(25),
         previous_delay: Duration::ZERO,
     };
@@ -536,6 +546,35 @@ mod tests {
         assert_eq!(check(Outcome::of(Cause::HandedBack), FACTS), Decision::Redispatch);
         let spent = Facts { redispatches: 2, ..FACTS };
         assert!(retries(check(Outcome::of(Cause::HandedBack), spent)));
+    }
+
+    #[test]
+    fn a_rejected_credential_is_refreshed_once_whatever_the_method_and_whoever_owns_the_retries() {
+        let may = Facts { may_refresh: true, ..FACTS };
+        let rejected =
+            [status(401), Outcome::of_grpc(GrpcCode::Unauthenticated, AnswerSignals::default())];
+        for outcome in rejected {
+            for safety in [Safety::Idempotent, Safety::Keyed, Safety::Unsafe] {
+                for (attempts, owner) in [(1, true), (2, false), (9, true)] {
+                    let facts = Facts { safety, attempts, owner, ..may };
+                    assert_eq!(check(outcome, facts), Decision::Refresh, "{facts:?}");
+                }
+            }
+            for facts in [
+                FACTS,
+                Facts { retries_on: false, ..may },
+                Facts { replayable: false, ..may },
+                Facts { remaining: Duration::ZERO, ..may },
+            ] {
+                assert_eq!(check(outcome, facts), stop(StopReason::NotRetryable), "{facts:?}");
+            }
+            assert_eq!(decide(None, &outcome, &may, &mut SplitMix64::new(1)), Decision::Refresh);
+        }
+        for outcome in [status(403), status(407), status(401).with_class(Class::Unknown)] {
+            assert_ne!(check(outcome, may), Decision::Refresh);
+        }
+        let told = Outcome::of_status(401, AnswerSignals { stop: true, ..Default::default() });
+        assert_eq!(check(told, may), stop(StopReason::NotRetryable));
     }
 
     #[test]

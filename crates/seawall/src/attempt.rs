@@ -12,6 +12,7 @@ use seawall_policy::{
 };
 use tokio::time::timeout_at;
 
+use crate::credentials::{Credential, Credentials, Issued};
 use crate::stack::Stack;
 
 mod shared;
@@ -30,6 +31,7 @@ pub struct AttemptContext {
     granted: Timestamp,
     deadline: Timestamp,
     cut_by_call: bool,
+    issued: Option<Arc<Issued>>,
 }
 
 impl AttemptContext {
@@ -49,6 +51,7 @@ impl AttemptContext {
             granted: attempt.permit.granted(),
             deadline: attempt.deadline,
             cut_by_call: attempt.cut_by_call,
+            issued: stack.credentials().map(Credentials::issued),
         }
     }
 
@@ -120,6 +123,18 @@ impl AttemptContext {
             Some(earlier @ 1..) => fields.insert(GRPC_ATTEMPTS, HeaderValue::from(earlier)),
             _ => fields.remove(GRPC_ATTEMPTS),
         };
+    }
+
+    /// What to prove itself with, of a stack that has
+    /// [credentials](Stack::with_credentials). Of two attempts, the later may have another.
+    #[must_use]
+    pub fn credential(&self) -> Option<&Credential> {
+        self.issued.as_ref().map(|issued| &issued.credential)
+    }
+
+    /// The generation of that credential.
+    pub(crate) fn generation(&self) -> u64 {
+        self.issued.as_ref().map_or(0, |issued| issued.generation)
     }
 
     /// Says that the first byte is about to leave. Until then a lost attempt is no lost call.

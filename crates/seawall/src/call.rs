@@ -14,6 +14,7 @@ use seawall_policy::{
 use tokio::time::sleep_until;
 
 use crate::attempt::{AttemptContext, CallShared};
+use crate::credentials::{Credentials, Refreshing};
 use crate::flight::{InFlight, Lease, OnAbandon};
 use crate::stack::{SlotGuard, Stack};
 
@@ -86,6 +87,10 @@ struct Driver<'a, F: Future, A: OnAbandon<F>> {
     flight: Option<InFlight<F>>,
     /// The attempt made beside it.
     hedge: Option<InFlight<F>>,
+    /// Which credential either carries.
+    generations: [u64; 2],
+    /// The refresh that was begun at a rejection.
+    refreshing: Option<Refreshing>,
     /// What one of the two has brought, while the other is waited for.
     aside: Option<Brought<F::Output>>,
     /// Whether a hedge was made.
@@ -99,7 +104,8 @@ struct Driver<'a, F: Future, A: OnAbandon<F>> {
 impl Stack {
     /// Makes a call: `attempt` is asked for a future per attempt, and what it resolves to is
     /// classified by [`Answer`]. This is the engine below every other way to call; it sends,
-    /// sleeps and wakes, and every decision is the policy's. Needs a tokio runtime with time.
+    /// sleeps and wakes, and every decision is the policy's. The time for a refresh
+    /// ([`Call::refresh`]) is that of this handle's credentials. Needs a tokio runtime with time.
     pub async fn drive<F, A>(
         &self,
         call: Call,
@@ -130,6 +136,8 @@ impl Stack {
         F::Output: Answer + Send,
         A: OnAbandon<F>,
     {
+        let refresh = self.credentials().map(Credentials::timeout);
+        let call = Call { refresh, ..call };
         let (operation, mut step) = self.with(|dependency, params, rng| {
             catch_up(now, dependency, params);
             Operation::begin(now, dependency, params, call, rng)
@@ -158,11 +166,13 @@ impl Stack {
                     granted = Some(sent.permit.granted());
                     let context = AttemptContext::new(self, &shared, &sent, sequence);
                     // Before the user's code runs, so that its panic returns the permit.
+                    let generation = context.generation();
                     let lease = Lease::new(self, &shared, sequence, sent, call.deadline);
-                    driver.launch(InFlight::new(lease, attempt(context)));
+                    driver.launch(InFlight::new(lease, attempt(context)), generation);
                     sequence += 1;
                     step = Step::Fly;
                 }
+                Step::Refresh(until) => step = driver.refreshed(until).await,
                 Step::Fly => match driver.fly(&shared).await {
                     Landed::Over { answer, refused_here, done, slot, granted: of_answer } => {
                         driver.over = true;
@@ -203,6 +213,8 @@ where
             operation,
             flight: None,
             hedge: None,
+            generations: [0; 2],
+            refreshing: None,
             aside: None,
             hedged: false,
             on_abandon,
@@ -220,6 +232,16 @@ where
                 self.report(self.stack.clock().now(), Event::Tick)
             }
         }
+    }
+
+    /// Waits for the refresh that the rejection has begun, until `until`.
+    async fn refreshed(&mut self, until: Timestamp) -> Step {
+        let clock = *self.stack.clock();
+        let is_fresh = match self.refreshing.take() {
+            Some(refreshing) => refreshing.ended(clock.instant(until)).await,
+            None => false,
+        };
+        self.report(clock.now(), Event::Refreshed { is_fresh })
     }
 
     /// Waits until the ticket is granted, or its time is up at `until`. A slot that is held for an

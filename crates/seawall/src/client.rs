@@ -62,6 +62,7 @@ impl From<CallOptions> for Call {
             rate_key,
             attempt_timeout: None,
             retry: None,
+            refresh: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a request is, before it is sent: how safe it is to repeat, and when its caller leaves.
 
-use http::header::HeaderName;
+use http::header::{AUTHORIZATION, HeaderName};
 use http::{HeaderValue, Request};
 use seawall_policy::{Safety, Timestamp};
 
@@ -31,7 +31,9 @@ pub struct CallDeadline(pub Timestamp);
 
 /// Describes an HTTP request: safety by method and `Idempotency-Key`, deadline by the extension
 /// [`CallDeadline`]. Each attempt says its number in `X-Retry-Attempt` (1 for the first; a larger
-/// one that is already there stays) and its time in `X-Remaining-Ms`.
+/// one that is already there stays) and its time in `X-Remaining-Ms`. With a stack that has
+/// [credentials](crate::Stack::with_credentials), each attempt carries the one in force as its
+/// `Authorization`, in place of any other.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpDescribe {
     owner: bool,
@@ -51,7 +53,7 @@ impl HttpDescribe {
         Self { owner: false, ..self }
     }
 
-    /// Adds no header to what is sent.
+    /// Adds no header to what is sent, but a stack's credential.
     #[must_use]
     pub const fn silent(self) -> Self {
         Self { tell_next_hop: false, ..self }
@@ -77,6 +79,10 @@ impl<B> Describe<Request<B>> for HttpDescribe {
 
     fn stamp(&self, request: &mut Request<B>, attempt: &AttemptContext, seal: &Seal) {
         request.extensions_mut().insert(seal.clone());
+        // What is no field value proves nothing: it is not sent, and the answer will be a 401.
+        if let Some(value) = attempt.credential().and_then(|secret| secret.header_value().ok()) {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
         if !self.tell_next_hop {
             return;
         }

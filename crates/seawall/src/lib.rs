@@ -101,8 +101,16 @@
 //! is one of the `max_attempts`, is paid from the retry budget, and at most 2 % of the calls have
 //! one. Off unless configured.
 //!
+//! # Credentials
+//!
+//! A stack with [`Credentials`] hands each attempt the one in force
+//! ([`AttemptContext::credential`]). An answer of 401 (or of gRPC's `UNAUTHENTICATED`) has it
+//! refreshed, once for all calls that were rejected, and each of them makes exactly one attempt
+//! more, whatever its method. Without another credential in time, the 401 goes up. Off unless
+//! [`Stack::with_credentials`] says so.
+//!
 //! # Who leaves when
-//!//!
+//!
 //! Dropping a call's future is its caller leaving, allowed at any point. What was never sent gives
 //! everything back. What was sent may be executing: it is cancelled ([`Cancel`]) or runs on
 //! ([`Finish`]), and holds its slot until its end or until it is given up.
@@ -117,6 +125,7 @@ mod classify;
 mod client;
 mod clients;
 mod clock;
+mod credentials;
 mod describe;
 mod flight;
 mod grpc;
@@ -150,6 +159,7 @@ pub use clients::reqwest::ReqwestErrors;
 #[cfg(feature = "tonic")]
 pub use clients::tonic::{classify_tonic, tonic_outcome, tonic_request};
 pub use clock::{Clock, ThreadRng};
+pub use credentials::{Credential, Credentials, RefreshResult};
 pub use describe::{CallDeadline, Describe, HttpDescribe};
 pub use flight::{Cancel, Finish, InFlight, OnAbandon};
 pub use grpc::{GrpcClassify, GrpcStatusRead, is_grpc, read_grpc_status};

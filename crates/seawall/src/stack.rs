@@ -15,6 +15,7 @@ use seawall_policy::{
 
 use crate::checkouts::Checkouts;
 use crate::clock::{Clock, ThreadRng};
+use crate::credentials::Credentials;
 
 /// All policies of one dependency. Clones share one state, so a limiter per connection cannot be
 /// made by accident.
@@ -27,6 +28,7 @@ use crate::clock::{Clock, ThreadRng};
 #[derive(Clone)]
 pub struct Stack {
     inner: Arc<Inner>,
+    credentials: Option<Credentials>,
 }
 
 struct Inner {
@@ -76,7 +78,22 @@ impl Stack {
             checkouts: Checkouts::default(),
             key_hasher: RandomState::new(),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), credentials: None }
+    }
+
+    /// The same stack, whose calls made by this handle and its clones prove themselves with
+    /// `credentials`: each attempt is handed the one in force
+    /// ([`AttemptContext::credential`](crate::AttemptContext::credential)), and one that the other
+    /// side rejects is refreshed. All state stays shared with other handles.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Credentials) -> Self {
+        Self { credentials: Some(credentials), ..self }
+    }
+
+    /// What its calls prove themselves with, if this handle has been given it.
+    #[must_use]
+    pub const fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
 
     /// The name it was given.
@@ -205,7 +222,7 @@ impl Stack {
 impl WeakStack {
     /// The stack, if somebody still uses it.
     pub(crate) fn upgrade(&self) -> Option<Stack> {
-        self.0.upgrade().map(|inner| Stack { inner })
+        self.0.upgrade().map(|inner| Stack { inner, credentials: None })
     }
 
     pub(crate) fn is_alive(&self) -> bool {

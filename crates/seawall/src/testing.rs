@@ -45,6 +45,7 @@ pub(crate) const fn call(safety: Safety) -> Call {
         rate_key: None,
         attempt_timeout: None,
         retry: None,
+        refresh: None,
     }
 }
 

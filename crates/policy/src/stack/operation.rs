@@ -8,7 +8,9 @@
 //! 3. [`Step::WaitUntil`]: report [`Event::Tick`] then, or earlier when
 //!    [`Operation::ticket`] is woken. A tick too early yields the same step again.
 //! 4. [`Step::Fly`]: nothing new; go on with what is in flight.
-//! 5. [`Step::Done`]: the call is over. What is still in flight has lost and is cancelled: dropped,
+//! 5. [`Step::Refresh`]: what is still in flight has lost. Have the credential refreshed and report
+//!    [`Event::Refreshed`], at that time at the latest.
+//! 6. [`Step::Done`]: the call is over. What is still in flight has lost and is cancelled: dropped,
 //!    and its permit abandoned. Or the caller leaves: [`Operation::caller_left`].
 //!
 //! While an attempt is being made, the edge also
@@ -29,6 +31,7 @@
 
 mod follow;
 mod hedging;
+mod refreshing;
 mod refused;
 mod terms;
 mod tried;
@@ -46,6 +49,7 @@ use crate::time::Timestamp;
 pub use terms::{Attempt, Call, Done, Event, Step};
 
 use hedging::Flights;
+use refreshing::Refresh;
 use tried::{Others, Tried};
 
 /// One whole call. See the module.
@@ -69,12 +73,15 @@ pub struct Operation {
     paid: bool,
     /// The attempt being made is a redispatch.
     redispatching: bool,
+    refresh: Refresh,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// Waiting out a backoff.
     BackingOff(Timestamp),
+    /// Waiting for another credential.
+    Refreshing(Timestamp),
     /// Waiting for a slot.
     Queued(Ticket, Timestamp),
     /// The edge is making the attempt.
@@ -106,6 +113,7 @@ impl Operation {
             attempt_begun: now,
             paid: false,
             redispatching: false,
+            refresh: Refresh::Unasked,
         };
         let step = operation.attempt(now, dependency, params, rng);
         (operation, step)
@@ -150,8 +158,15 @@ impl Operation {
                 self.last = Some(Outcome::of(cause));
                 self.finish(now, dependency, params, reason, cause, None)
             }
+            (Phase::Refreshing(_), Event::Refreshed { is_fresh }) => {
+                self.refreshed(now, dependency, params, is_fresh, rng)
+            }
+            (Phase::Refreshing(until), Event::Tick) if now >= until => {
+                self.refreshed(now, dependency, params, false, rng)
+            }
+            (Phase::Refreshing(until), _) => Step::Refresh(until),
             (Phase::BackingOff(until) | Phase::Queued(_, until), _) => Step::WaitUntil(until),
-            (Phase::Sent, Event::Tick) => Step::Fly,
+            (Phase::Sent, Event::Tick | Event::Refreshed { .. }) => Step::Fly,
         }
     }
 
@@ -313,6 +328,9 @@ impl Operation {
         match permit.purpose() {
             Purpose::Redispatch => self.redispatches += 1,
             _ => self.attempts += 1,
+        }
+        if self.refresh == Refresh::Asked {
+            self.refresh = Refresh::Sent;
         }
         if core::mem::take(&mut self.paid) {
             permit.pay();

@@ -11,6 +11,7 @@ mod load;
 mod outliers;
 mod params;
 mod rates;
+mod refresh;
 mod reload;
 mod reshape;
 mod sim;

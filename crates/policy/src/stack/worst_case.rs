@@ -19,6 +19,9 @@ pub struct Hop {
     pub honours_stop: bool,
     /// Time for one attempt; `None`: as long as the layer below takes.
     pub attempt_timeout: Option<Duration>,
+    /// How long the refresh of a rejected credential may take, after which it makes one attempt
+    /// more, owner or not; `None`: it has none.
+    pub refresh: Option<Duration>,
     /// All waits before retries together, at their longest.
     pub longest_backoff: Duration,
     /// Time for the whole call; `None`: no limit of its own.
@@ -32,11 +35,12 @@ impl Hop {
         owns_retries: false,
         honours_stop: true,
         attempt_timeout: None,
+        refresh: None,
         longest_backoff: Duration::ZERO,
         total: None,
     };
 
-    /// The layer that `params` make.
+    /// The layer that `params` make, whose calls carry no credential that can be refreshed.
     #[must_use]
     pub fn of(params: &StackParams, owns_retries: bool) -> Self {
         let retry = params.retry.as_ref();
@@ -45,6 +49,7 @@ impl Hop {
             owns_retries,
             honours_stop: retry.is_none_or(RetryParams::honour_stop),
             attempt_timeout: params.attempt_timeout,
+            refresh: None,
             longest_backoff: retry.map_or(Duration::ZERO, RetryParams::longest_backoff),
             total: params.total,
         }
@@ -61,12 +66,13 @@ impl Hop {
         }
     }
 
-    /// Attempts it makes for one call that fails to the end.
-    const fn attempts(&self) -> u32 {
-        match (self.owns_retries, self.max_attempts) {
-            (true, attempts @ 1..) => attempts,
+    /// Attempts it makes for one call that fails to the end, all retries included or none.
+    const fn attempts(&self, retries: bool) -> u32 {
+        let attempts = match self.max_attempts {
+            attempts @ 1.. if retries => attempts,
             _ => 1,
-        }
+        };
+        attempts.saturating_add(self.refresh.is_some() as u32)
     }
 }
 
@@ -75,6 +81,7 @@ impl Hop {
 /// only lower it.
 ///
 /// Every owner multiplies, except one that hears and obeys the stop signal of an owner below it.
+/// A refresh adds an attempt to those of its layer.
 ///
 /// ```
 /// use seawall_policy::{Hop, StackConfig, StackParams, RetryOptions, worst_case_attempts};
@@ -92,11 +99,10 @@ impl Hop {
 pub fn worst_case_attempts(hops: &[Hop]) -> u64 {
     let mut attempts = 1_u64;
     let mut stop_heard = false;
-    for hop in hops.iter().rev().filter(|hop| hop.owns_retries) {
-        if !(stop_heard && hop.honours_stop) {
-            attempts = attempts.saturating_mul(u64::from(hop.attempts()));
-        }
-        stop_heard = true;
+    for hop in hops.iter().rev() {
+        let retries = hop.owns_retries && !(stop_heard && hop.honours_stop);
+        attempts = attempts.saturating_mul(u64::from(hop.attempts(retries)));
+        stop_heard |= hop.owns_retries;
     }
     attempts
 }
@@ -115,8 +121,10 @@ pub fn worst_case_time(hops: &[Hop]) -> Option<Duration> {
     };
     hops.iter().rev().fold(None, |below, hop| {
         let attempt = shorter(hop.attempt_timeout, below);
-        let waits = if hop.owns_retries { hop.longest_backoff } else { Duration::ZERO };
-        let own = attempt.map(|time| time.saturating_mul(hop.attempts()).saturating_add(waits));
+        let backoff = if hop.owns_retries { hop.longest_backoff } else { Duration::ZERO };
+        let waits = backoff.saturating_add(hop.refresh.unwrap_or_default());
+        let attempts = hop.attempts(hop.owns_retries);
+        let own = attempt.map(|time| time.saturating_mul(attempts).saturating_add(waits));
         shorter(own, hop.total)
     })
 }
@@ -130,6 +138,7 @@ mod tests {
         owns_retries: true,
         honours_stop: false,
         attempt_timeout: Some(Duration::from_secs(1)),
+        refresh: None,
         longest_backoff: Duration::from_millis(300),
         total: None,
     };
@@ -155,6 +164,17 @@ mod tests {
         assert_eq!(worst_case_time(&[capped]), Some(Duration::from_secs(2)));
         let passes = Hop { owns_retries: false, ..DEAF };
         assert_eq!(worst_case_time(&[passes]), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_refresh_adds_an_attempt_and_its_wait_to_its_layer() {
+        let refreshes = Hop { refresh: Some(Duration::from_secs(2)), ..DEAF };
+        assert_eq!(worst_case_attempts(&[refreshes]), 4);
+        assert_eq!(worst_case_time(&[refreshes]), Some(Duration::from_millis(6300)));
+        let passes = Hop { owns_retries: false, ..refreshes };
+        assert_eq!(worst_case_attempts(&[passes, DEAF]), 6);
+        let hears = Hop { honours_stop: true, ..refreshes };
+        assert_eq!(worst_case_attempts(&[hears, DEAF]), 6, "a 401 comes without a stop");
     }
 
     #[test]

@@ -26,10 +26,11 @@ where
     A: OnAbandon<F>,
 {
     /// Takes in an attempt to be polled: alone, or beside the one in flight.
-    pub(super) fn launch(&mut self, flight: InFlight<F>) {
+    pub(super) fn launch(&mut self, flight: InFlight<F>, generation: u64) {
         self.hedged |= self.flight.is_some();
-        let place = if self.flight.is_none() { &mut self.flight } else { &mut self.hedge };
-        *place = Some(flight);
+        let leg = if self.flight.is_none() { Leg::First } else { Leg::Hedge };
+        self.generations[leg as usize] = generation;
+        *self.place(leg) = Some(flight);
     }
 
     /// Polls what is in flight to an end, a deadline or a hedge's time, and asks what follows.
@@ -112,6 +113,11 @@ where
             }
             (next, Some(permit))
         });
+        if outcome.is_unauthenticated() {
+            // Whether it is waited for or not: for those that follow.
+            let rejected = self.generations[leg as usize];
+            self.refreshing = self.stack.credentials().map(|known| known.refresh(rejected));
+        }
         let slot = permit.map(|permit| SlotGuard::new(self.stack.clone(), permit));
         self.settle(next, &outcome, Some(Brought { answer, slot, granted })).await
     }
@@ -127,6 +133,9 @@ where
             self.aside = brought;
             return Landed::On(next);
         }
+        if matches!(next, Step::Refresh(_)) {
+            self.cancel_other();
+        }
         let refused_here = outcome.class() == Class::RefusedHere;
         // What we refused ourselves does not stand for what the other attempt has brought.
         let (brought, refused_here) = match self.aside.take() {
@@ -138,9 +147,11 @@ where
                 self.cancel_other();
                 Landed::Over { answer, refused_here, done, slot, granted }
             }
-            (next @ Step::WaitUntil(at), Some(Brought { answer, slot, .. }))
-                if self.operation.ticket().is_none() =>
-            {
+            (
+                next @ (Step::WaitUntil(_) | Step::Refresh(_)),
+                Some(Brought { answer, slot, .. }),
+            ) if self.operation.ticket().is_none() => {
+                let at = if let Step::WaitUntil(at) = next { at } else { self.now };
                 // No permit and no ticket is held across this wait but the answer's own.
                 let due = at.max(self.now.after(SET_ASIDE)).min(self.operation.deadline());
                 let due = self.stack.clock().instant(due);

@@ -85,6 +85,24 @@ async fn oneshot<S: Service<Req>, Req>(
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_attempt_carries_the_credential_in_force_in_place_of_any_other() {
+    let upstream = Upstream::new(&[401, 200]);
+    let source = || async { Ok::<_, Infallible>(crate::Credential::new("Bearer two")) };
+    let credentials = crate::Credentials::new(crate::Credential::new("Bearer one"), source);
+    let stack = stack(&config()).with_credentials(credentials);
+    let mut service = SeawallLayer::http(stack).layer(upstream.clone());
+    let request = Request::post("http://inventory/").header("authorization", "Basic b2xk");
+    let response = service.call(request.body(Bytes::new()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let seen = upstream.seen.lock();
+    let carried: Vec<_> = seen.iter().map(|request| &request.headers()["authorization"]).collect();
+    assert_eq!(carried, ["Bearer one", "Bearer two"]);
+    assert!(
+        seen.iter().all(|request| request.headers().get_all("authorization").iter().count() == 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_get_is_retried_and_says_how_it_came_about() {
     let upstream = Upstream::new(&[503, 200]);
     let service = SeawallLayer::http(stack(&config())).layer(upstream.clone());

@@ -64,8 +64,8 @@ impl Operation {
         let tried = self.tried;
         let lane = self.call.lane;
         let facts = Facts {
-            attempts: self.attempts,
-            backoff_steps: self.attempts - self.backoff_begun,
+            attempts: self.charged(),
+            backoff_steps: self.charged().saturating_sub(self.backoff_begun),
             redispatches: self.redispatches,
             other_endpoint: dependency
                 .would_admit(now, params, lane, |endpoint| tried.contains(endpoint)),
@@ -73,6 +73,7 @@ impl Operation {
             owner: self.call.owner,
             retries_on: dependency.retries_on(now, params, lane),
             replayable,
+            may_refresh: self.may_refresh(),
             remaining: now.until(self.deadline),
             previous_delay: self.previous_delay,
         };
@@ -81,6 +82,7 @@ impl Operation {
             Decision::Stop(reason) => {
                 self.finish(now, dependency, params, reason, outcome.cause(), None)
             }
+            Decision::Refresh => self.ask_refresh(now),
             Decision::Redispatch => {
                 self.redispatching = true;
                 self.attempt(now, dependency, params, rng)
@@ -88,7 +90,7 @@ impl Operation {
             Decision::RetryAfter(delay) => {
                 let step = self.back_off(now, dependency, params, delay);
                 if matches!(outcome.retry_after(), RetryAfter::Pushback(_)) {
-                    (self.backoff_begun, self.previous_delay) = (self.attempts, Duration::ZERO);
+                    (self.backoff_begun, self.previous_delay) = (self.charged(), Duration::ZERO);
                 }
                 step
             }

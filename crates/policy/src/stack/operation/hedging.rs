@@ -48,7 +48,7 @@ impl Operation {
             dependency.earn_hedge(now, hedge);
         }
         let may_repeat = self.call.owner && self.call.safety.may_repeat();
-        if !may_repeat || self.attempts >= params.max_attempts() {
+        if !may_repeat || self.charged() >= params.max_attempts() {
             return None;
         }
         dependency.hedge_delay(now, hedge, self.call.lane).map(|delay| now.after(delay))
@@ -103,7 +103,7 @@ impl Operation {
         if !dependency.retries_on(now, params, lane) {
             return Err(HedgeRefusal::RetriesOff);
         }
-        if self.attempts >= params.max_attempts() {
+        if self.charged() >= params.max_attempts() {
             return Err(HedgeRefusal::Attempts);
         }
         if !replayable {

@@ -27,6 +27,9 @@ pub struct Call {
     pub attempt_timeout: Option<Duration>,
     /// In place of the dependency's retries.
     pub retry: Option<RetryParams>,
+    /// How long a refresh of its credential may take, if the other side rejects it. `None`: it
+    /// carries none that could be refreshed, and a 401 is final.
+    pub refresh: Option<Duration>,
 }
 
 /// What the edge does next.
@@ -38,6 +41,9 @@ pub enum Step {
     WaitUntil(Timestamp),
     /// Go on with the attempts in flight.
     Fly,
+    /// The credential was rejected: drop what is still in flight, and report whether there is
+    /// another one, at this time at the latest.
+    Refresh(Timestamp),
     /// The call is over.
     Done(Done),
 }
@@ -68,6 +74,11 @@ pub enum Event<'a> {
     HedgeDue {
         /// Whether the request can be sent a second time now, byte for byte.
         replayable: bool,
+    },
+    /// What [`Step::Refresh`] asked for has ended.
+    Refreshed {
+        /// Whether there is a credential other than the one that was rejected.
+        is_fresh: bool,
     },
     /// The call's own deadline came before the attempt's end. The edge abandons the attempt, which
     /// is recorded when it really ends, or is cancelled.

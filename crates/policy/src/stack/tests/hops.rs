@@ -32,6 +32,7 @@ fn serve(hops: &[Hop], now: &mut Timestamp, arrived: &mut u64) -> bool {
         rate_key: None,
         attempt_timeout: None,
         retry: None,
+        refresh: None,
     };
     let (mut operation, mut step) =
         Operation::begin(*now, &mut dependency, &params, call, &mut rng);
@@ -50,7 +51,7 @@ fn serve(hops: &[Hop], now: &mut Timestamp, arrived: &mut u64) -> bool {
                 *now = until;
                 step = operation.on_event(*now, &mut dependency, &params, Event::Tick, &mut rng);
             }
-            Step::Fly => panic!("there is one attempt at a time"),
+            Step::Fly | Step::Refresh(_) => panic!("one attempt at a time, and no credential"),
             Step::Done(done) => {
                 let gave_up = hop.owns_retries && done.stop.says_stop(&done.outcome);
                 return gave_up || done.outcome.says_stop();

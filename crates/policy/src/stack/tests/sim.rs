@@ -42,6 +42,8 @@ pub(super) struct Spec {
     pub(super) leaves_after: Option<Duration>,
     /// An attempt whose caller left runs on with its permit, instead of being abandoned.
     pub(super) finishes: bool,
+    /// When another credential is there, counted from the wish; without one, the wish fails then.
+    pub(super) renews: Option<(Duration, bool)>,
 }
 
 pub(super) const GET: Spec = Spec {
@@ -54,10 +56,12 @@ pub(super) const GET: Spec = Spec {
         rate_key: None,
         attempt_timeout: None,
         retry: None,
+        refresh: None,
     },
     replayable: true,
     leaves_after: None,
     finishes: false,
+    renews: None,
 };
 
 enum What {
@@ -68,6 +72,7 @@ enum What {
     Slow(usize, u32),
     Deadline(usize, u32),
     Leave(usize),
+    Renewed(usize, bool),
     Params(Box<StackParams>),
     Do(fn(&mut Dependency)),
 }
@@ -232,6 +237,7 @@ impl Sim {
             What::Slow(call, sequence) => self.slow(call, sequence),
             What::Deadline(call, sequence) => self.deadline(call, sequence),
             What::Leave(call) => self.left(call),
+            What::Renewed(call, is_fresh) => self.renewed(call, is_fresh),
             What::Params(params) => self.params = *params,
             What::Do(what) => what(&mut self.dependency),
         }
@@ -277,6 +283,16 @@ impl Sim {
                 self.schedule(at, What::Tick(call));
             }
             Step::Fly => {}
+            Step::Refresh(until) => {
+                self.note(call, format!("refreshing until {}", ms(until)));
+                while let Some((_, lost)) = self.calls[call].flights.pop_first() {
+                    self.abandon(call, lost);
+                }
+                self.schedule(until, What::Tick(call));
+                if let Some((after, is_fresh)) = self.calls[call].spec.renews {
+                    self.schedule(self.now.after(after), What::Renewed(call, is_fresh));
+                }
+            }
             Step::Done(done) => {
                 self.note(
                     call,
@@ -325,6 +341,13 @@ impl Sim {
         }
         let flight = Flight { sequence, permit, outcome: reply.outcome, cut_by_call };
         self.calls[call].flights.insert(sequence, flight);
+    }
+
+    fn renewed(&mut self, call: usize, is_fresh: bool) {
+        let running = &self.calls[call];
+        if running.done.is_none() && running.operation.is_some() {
+            self.report(call, Event::Refreshed { is_fresh });
+        }
     }
 
     fn tick(&mut self, call: usize) {
