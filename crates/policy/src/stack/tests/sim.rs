@@ -65,7 +65,7 @@ pub(super) const GET: Spec = Spec {
 };
 
 enum What {
-    Begin(Spec),
+    Begin(Box<Spec>),
     Tick(usize),
     Hedge(usize, u32),
     End(usize, u32),
@@ -147,7 +147,7 @@ impl Sim {
 
     /// A call that begins then.
     pub(super) fn call_at(&mut self, at: Timestamp, spec: Spec) {
-        self.schedule(at, What::Begin(spec));
+        self.schedule(at, What::Begin(Box::new(spec)));
     }
 
     /// Calls at an even rate in `from..to`, in milliseconds.
@@ -230,7 +230,7 @@ impl Sim {
 
     fn on(&mut self, what: What) {
         match what {
-            What::Begin(spec) => self.begin(spec),
+            What::Begin(spec) => self.begin(*spec),
             What::Tick(call) => self.tick(call),
             What::Hedge(call, sequence) => self.hedge(call, sequence),
             What::End(call, sequence) => self.end(call, sequence),
