@@ -209,16 +209,21 @@ impl Exchange {
 
 impl Exchange {
     /// Counts the attempts that were sent and did not end: they were cut with their call, or
-    /// another one answered first. One that runs on without its caller counts when it ends.
+    /// another one answered first. One that runs on without its caller counts when it ends; one
+    /// whose status came after its head counts here, by that status.
     fn count_rest(&self, route: usize) {
-        let cause = match self.done.map(|done| done.outcome.cause()) {
+        let rest = self.progress.count_rest(!self.left_meanwhile());
+        let answered = self.done.map(|done| done.outcome);
+        let late = u32::from(answered.is_some_and(|outcome| outcome.awaits_status()));
+        let others = match answered.map(|outcome| outcome.cause()) {
             Some(Cause::Status(_) | Cause::Answered | Cause::Grpc(_)) => Some(Cause::Outrun),
             _ => self.cause(),
         };
-        let Some(cause) = cause else { return };
         let index = self.gateway.config.routes[route].upstream;
-        for _ in 0..self.progress.count_rest(!self.left_meanwhile()) {
-            self.gateway.metrics.outcome(index, cause.class(), cause);
+        for place in 0..rest {
+            if let Some(cause) = if place < late { self.cause() } else { others } {
+                self.gateway.metrics.outcome(index, cause.class(), cause);
+            }
         }
     }
 }
