@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,6 +80,13 @@ impl Stage {
         let mut command = Command::new(SEAWALL);
         command.args(["run", "--config"]).arg(&file.0);
         self.start(command, vec![file]).await
+    }
+
+    /// A gateway with this file, which stays its owner's to change.
+    pub(crate) async fn following(&self, file: &Path) -> Gateway {
+        let mut command = Command::new(SEAWALL);
+        command.args(["run", "--config"]).arg(file);
+        self.start(command, Vec::new()).await
     }
 
     /// As [`Stage::configured`], in a world whose only name server never answers. `None` where

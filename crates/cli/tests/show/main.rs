@@ -21,3 +21,5 @@ mod show_10_malformed;
 mod show_10_silence;
 mod show_12_outliers;
 mod show_13_grpc;
+mod show_14_broken;
+mod show_14_reload;
