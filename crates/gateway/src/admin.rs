@@ -9,6 +9,8 @@
 //! | `/upstreams` | GET | JSON, or an aligned table with `?format=text` |
 //! | `/queues` | GET | JSON: every queue with its bound, and what happens there |
 //! | `/retries` | GET | JSON: whether retries are on, per upstream |
+//! | `/breakers` | PUT | `?upstream=…&mode=forced_open`, `disabled`, `metrics_only` or `normal`; optional `ttl` (10m), `who`, `reason` |
+//! | `/switches`, `/breakers` | GET | JSON: what is switched, by whom, and how long still |
 //! | `/reload` | POST | reads the configuration again; 422 with what is wrong, and nothing changed |
 //! | `/retries` | PUT | `?state=off&ttl=10m` or `?state=on`, optional `upstream` and `reason` |
 //!
@@ -29,6 +31,7 @@
 mod answer;
 mod guard;
 mod query;
+mod switches;
 mod table;
 mod views;
 
@@ -50,6 +53,7 @@ use tokio::task::JoinSet;
 
 use crate::diagnostics::{Diagnostics, Topic};
 
+pub(crate) use self::switches::{BreakerChange, SwitchView};
 pub(crate) use self::views::{
     AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, Reloading,
     RetriesChange, RetriesState, RetriesView, UnknownUpstream, UpstreamView,

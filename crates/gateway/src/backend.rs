@@ -8,8 +8,8 @@ use seawall::{Change, Scope};
 use tokio::sync::watch;
 
 use crate::admin::{
-    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, Reloading,
-    RetriesChange, RetriesState, RetriesView, UnknownUpstream, UpstreamView,
+    AdminBackend, BreakerChange, EndpointBreakerView, EndpointView, QueueView, Readiness,
+    Reloading, RetriesChange, RetriesState, RetriesView, SwitchView, UnknownUpstream, UpstreamView,
 };
 use crate::config::{AdminAccess, Protocol};
 use crate::gateway::{Gateway, Offered, Upstream, millis};
@@ -147,6 +147,40 @@ impl AdminBackend for Backend {
         set.map_err(|_| UnknownUpstream)
     }
 
+    fn switches(&self) -> Vec<SwitchView> {
+        let gateway = self.reloader.gateway();
+        let now = gateway.clock.now();
+        let breakers =
+            gateway.switches.list(now).into_iter().map(|(upstream, forced)| SwitchView {
+                kind: "breaker",
+                upstream,
+                mode: forced.mode.as_str(),
+                ends_in_ms: Some(millis(now.until(forced.until))),
+                by: Some(forced.by),
+                reason: Some(forced.reason).filter(|reason| !reason.is_empty()),
+            });
+        let off = |view: &RetriesView| view.switched_by.is_some_and(|by| by != "config");
+        let retries = self.retries().into_iter().filter(off).map(|view| SwitchView {
+            kind: "retries",
+            upstream: view.upstream,
+            mode: view.state,
+            ends_in_ms: view.on_again_in_ms,
+            by: view.by,
+            reason: view.reason,
+        });
+        breakers.chain(retries).collect()
+    }
+
+    fn force_breakers(&self, upstream: &str, change: BreakerChange) -> Result<(), UnknownUpstream> {
+        let gateway = self.reloader.gateway();
+        let named = gateway.upstreams.iter().find(|known| known.config.name == upstream);
+        let named = named.ok_or(UnknownUpstream)?;
+        let BreakerChange { mode, ttl, by, reason } = change;
+        let (now, said) = (gateway.clock.now(), (&*by, &*reason));
+        gateway.switches.set(named, now, (mode, ttl), said, &gateway.diagnostics);
+        Ok(())
+    }
+
     fn reload(&self, by: SocketAddr) -> Reloading {
         let reloader = Arc::clone(&self.reloader);
         Box::pin(async move {
@@ -165,6 +199,12 @@ impl Source for Scraped {
     fn collect(&self, snapshot: &mut Snapshot) {
         snapshot.draining = self.drain.borrow().phase != DrainPhase::Serving;
         snapshot.admin_unauthorized = self.unauthorized;
+        let retries_off = |upstream: &&Upstream| {
+            upstream.stack.with(|it, _, _| it.retries_off_until(self.gateway.clock.now()).is_some())
+        };
+        let forced = self.gateway.switches.list(self.gateway.clock.now()).len();
+        let off = self.gateway.upstreams.iter().filter(retries_off).count();
+        snapshot.switches = [forced as u64, off as u64];
         snapshot.access_log_dropped = self.gateway.access_log.dropped();
         collect_tls(&self.gateway, snapshot);
         let listeners = self.connections.listeners();

@@ -24,6 +24,7 @@ use crate::lines;
 use crate::live::Live;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
+use crate::switches::Switches;
 use crate::tls::TlsStore;
 use crate::unmatched::Unmatched;
 use crate::upload::{ReplayBytes, RequestBody};
@@ -49,6 +50,8 @@ pub(crate) struct Gateway {
     /// Certificates and sessions of both sides.
     pub(crate) tls: Arc<TlsStore>,
     pub(crate) kill_switch: KillSwitch,
+    /// Breakers that are forced.
+    pub(crate) switches: Arc<Switches>,
     /// What uploads hold for another attempt.
     pub(crate) replay: ReplayBytes,
     /// Errors that no rule matches.
@@ -160,6 +163,7 @@ impl Gateway {
             resolver,
             tls,
             kill_switch,
+            switches: Arc::default(),
             replay: ReplayBytes::default(),
             unmatched: Arc::new(unmatched),
             clock,
@@ -197,6 +201,7 @@ impl Gateway {
         self.calendar.adjust(now, self.clock.unix_millis());
         self.metrics.tick(now);
         self.resolver.refresh(now);
+        self.switches.expire(now, &self.diagnostics);
         for upstream in &self.upstreams {
             upstream.stack.housekeep();
             upstream.collect_transitions(self);

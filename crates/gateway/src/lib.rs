@@ -46,6 +46,7 @@ mod reload;
 mod route;
 mod server;
 mod signals;
+mod switches;
 mod tls;
 mod units;
 mod unmatched;

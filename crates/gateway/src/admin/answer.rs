@@ -13,12 +13,12 @@ use serde::Serialize;
 use super::guard::{Caller, admit, check_peer};
 use super::query::Query;
 use super::views::{Readiness, RetriesChange, RetriesState};
-use super::{Desk, Ends, table};
+use super::{Desk, Ends, switches, table};
 use crate::metrics::Format;
 use crate::reload::Reloaded;
 use crate::units::parse_duration;
 
-type Answer = Response<Full<Bytes>>;
+pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Answers a request.
 pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) -> Answer {
@@ -56,6 +56,9 @@ pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) 
         Known::SetRetries => {
             set_retries(desk, ends, caller, &query).unwrap_or_else(|refused| refused.answer())
         }
+        Known::Switches => json(&desk.backend.switches()),
+        Known::ForceBreakers => switches::force_breakers(desk, ends, caller, &query)
+            .unwrap_or_else(|refused| refused.answer()),
         Known::Reload => match check_peer(ends, caller) {
             Ok(()) => reloaded(desk.backend.reload(ends.peer).await),
             Err(refused) => refused.answer(),
@@ -74,6 +77,8 @@ enum Known {
     Queues,
     Retries,
     SetRetries,
+    Switches,
+    ForceBreakers,
     Reload,
 }
 
@@ -82,6 +87,7 @@ impl Known {
         match self {
             Self::Upstreams => &["format"],
             Self::SetRetries => &["state", "ttl", "upstream", "reason"],
+            Self::ForceBreakers => switches::PARAMETERS,
             _ => &[],
         }
     }
@@ -103,6 +109,8 @@ fn find(path: &str, method: &Method) -> Result<Known, Refusal> {
         "/upstreams" => (Known::Upstreams, None),
         "/queues" => (Known::Queues, None),
         "/retries" => (Known::Retries, Some(Known::SetRetries)),
+        "/switches" => (Known::Switches, None),
+        "/breakers" => (Known::Switches, Some(Known::ForceBreakers)),
         other => {
             let error = ConfigError::new("path", shown(other), "one that GET / lists");
             return Err(Refusal::of(StatusCode::NOT_FOUND, error));
@@ -290,7 +298,7 @@ fn line(value: &impl Serialize) -> String {
     text
 }
 
-fn json(value: &impl Serialize) -> Answer {
+pub(super) fn json(value: &impl Serialize) -> Answer {
     whole(StatusCode::OK, "application/json", line(value))
 }
 
@@ -328,13 +336,15 @@ GET  /queues              JSON: every queue with its bound
 GET  /retries             JSON: whether retries are on
 PUT  /retries?state=off&ttl=10m[&upstream=NAME][&reason=TEXT]
 PUT  /retries?state=on[&upstream=NAME][&reason=TEXT]
+GET  /switches            JSON: what is switched, by whom, how long still
+PUT  /breakers?upstream=NAME&mode=MODE[&ttl=10m][&who=NAME][&reason=TEXT]
 POST /reload              reads the configuration again; 422 with what is wrong
 ";
 /// Bytes of a request body that are read.
 const BODY_BYTES: usize = 4096;
 /// The longest that retries stay off by themselves. Source: seawall-design.
-const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Characters of a reason.
-const REASON_CHARS: usize = 256;
+pub(super) const REASON_CHARS: usize = 256;
 /// Characters of a refused text that are said back.
 const SHOWN_CHARS: usize = 64;

@@ -16,6 +16,7 @@ pub(super) struct Backend {
     refused: Mutex<Option<String>>,
     access: Mutex<AdminAccess>,
     unauthorized: Mutex<u64>,
+    forced: Mutex<Vec<BreakerChange>>,
 }
 
 impl Backend {
@@ -27,6 +28,7 @@ impl Backend {
             refused,
             access: Mutex::default(),
             unauthorized: Mutex::default(),
+            forced: Mutex::default(),
         }
     }
 }
@@ -77,6 +79,18 @@ impl AdminBackend for Backend {
             return Err(UnknownUpstream);
         }
         self.changes.lock().push((upstream.map(str::to_owned), change));
+        Ok(())
+    }
+
+    fn switches(&self) -> Vec<SwitchView> {
+        Vec::new()
+    }
+
+    fn force_breakers(&self, upstream: &str, change: BreakerChange) -> Result<(), UnknownUpstream> {
+        if upstream != "bridge" {
+            return Err(UnknownUpstream);
+        }
+        self.forced.lock().push(change);
         Ok(())
     }
 
@@ -335,6 +349,39 @@ async fn only_a_host_that_means_this_machine_is_answered() {
     assert_eq!(status(twice.to_owned()).await, 400);
     let absolute = "GET http://rebound.test/livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert_eq!(status(absolute.to_owned()).await, 403);
+}
+
+#[tokio::test]
+async fn a_forced_breaker_names_its_upstream_mode_and_time() {
+    let served = serve().await;
+    let long = "x".repeat(257);
+    for (query, status, field) in [
+        ("", 400, "mode"),
+        ("?upstream=bridge&mode=open", 400, "mode"),
+        ("?upstream=bridge&mode=forced_open&ttl=0s", 400, "ttl"),
+        ("?upstream=bridge&mode=forced_open&ttl=24h1ms", 400, "ttl"),
+        ("?upstream=bridge&mode=forced_open&ttl=10", 400, "ttl"),
+        ("?upstream=bridge&mode=normal&ttl=10m", 400, "ttl"),
+        (&format!("?upstream=bridge&mode=disabled&who={long}"), 400, "who"),
+        (&format!("?upstream=bridge&mode=disabled&reason={long}"), 400, "reason"),
+        ("?mode=forced_open", 404, "upstream"),
+        ("?upstream=x&mode=forced_open", 404, "upstream"),
+    ] {
+        let told = problem(served.address, &format!("PUT /breakers{query}"), "").await;
+        assert_eq!((told.0, told.1.as_str()), (status, field), "{query}");
+    }
+    assert!(served.backend.forced.lock().is_empty());
+    let ask_for = async |query: &str| {
+        ask(served.address, &format!("PUT /breakers?upstream=bridge&{query}"), "").await.0
+    };
+    assert_eq!(ask_for("mode=forced_open").await, 200);
+    assert_eq!(ask_for("mode=normal&who=kim&reason=all+well").await, 200);
+    let forced = served.backend.forced.lock().clone();
+    assert_eq!(forced[0].mode, Some(seawall_policy::BreakerMode::ForcedOpen));
+    assert_eq!(forced[0].ttl, Duration::from_secs(600));
+    assert!(forced[0].by.starts_with("127.0.0.1:"));
+    assert_eq!((forced[1].mode, forced[1].reason.as_str()), (None, "all well"));
+    assert!(forced[1].by.starts_with("kim (127.0.0.1:"));
 }
 
 #[tokio::test]

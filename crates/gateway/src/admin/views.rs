@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::switches::{BreakerChange, SwitchView};
 use crate::config::AdminAccess;
 use crate::metrics::Format;
 use crate::reload::Reloaded;
@@ -33,6 +34,13 @@ pub(crate) trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
         upstream: Option<&str>,
         change: RetriesChange,
     ) -> Result<(), UnknownUpstream>;
+    /// What is switched now.
+    fn switches(&self) -> Vec<SwitchView>;
+    /// Forces the breakers of an upstream.
+    ///
+    /// # Errors
+    /// There is no such upstream.
+    fn force_breakers(&self, upstream: &str, change: BreakerChange) -> Result<(), UnknownUpstream>;
     /// Reads the configuration again, for who asks.
     fn reload(&self, by: SocketAddr) -> Reloading;
     /// The text of a scrape.

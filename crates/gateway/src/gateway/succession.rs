@@ -92,6 +92,7 @@ impl Gateway {
             };
             upstreams.push(made);
         }
+        self.switches.apply(&upstreams);
         let shape = shape(&config, &upstreams, &listener_names, &listeners);
         let unmatched = self.unmatched.succeed(shape.upstreams.clone());
         Ok(Arc::new(Self {
@@ -113,6 +114,7 @@ impl Gateway {
             resolver: self.resolver.clone(),
             tls,
             kill_switch: self.kill_switch.clone(),
+            switches: Arc::clone(&self.switches),
             replay: self.replay.clone(),
             return_path: Arc::clone(&self.return_path),
         }))

@@ -228,6 +228,11 @@ impl<'a> Scrape<'a> {
                 self.per_listener(family)
             }
             Family::Draining => one(snapshot.draining.into()),
+            Family::SwitchesActive => super::labels::SWITCHES
+                .into_iter()
+                .zip(snapshot.switches)
+                .map(|(kind, count)| (vec![kind], Number::Whole(count)))
+                .collect(),
             Family::AdminUnauthorized => one(Number::Whole(snapshot.admin_unauthorized)),
             Family::ConfigReloads => Reloaded::LABELS
                 .into_iter()

@@ -63,6 +63,7 @@ pub(super) enum Family {
     AccessLogDropped,
     Draining,
     AdminUnauthorized,
+    SwitchesActive,
     ConfigReloads,
     ConfigLastReload,
     ConfigSince,

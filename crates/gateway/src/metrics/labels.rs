@@ -44,8 +44,12 @@ pub(super) enum Label {
     Lookup,
     Version,
     ReloadResult,
+    SwitchKind,
     Hash,
 }
+
+/// What an operator may switch.
+pub(super) const SWITCHES: [&str; 2] = ["breaker", "retries"];
 
 impl Label {
     /// Its name on the wire.
@@ -76,6 +80,7 @@ impl Label {
             Self::Certificate => "certificate",
             Self::Version => "version",
             Self::ReloadResult => "result",
+            Self::SwitchKind => "kind",
             Self::Hash => "hash",
         }
     }
@@ -102,6 +107,7 @@ impl Label {
             Self::Renewal => RENEWALS,
             Self::Lookup => LOOKUPS,
             Self::ReloadResult => &Reloaded::LABELS,
+            Self::SwitchKind => &SWITCHES,
             _ => &[],
         }
     }

@@ -18,6 +18,8 @@ pub(crate) trait Source: Send + Sync + std::fmt::Debug + 'static {
 pub(crate) struct Snapshot {
     /// Whether the process is going away.
     pub draining: bool,
+    /// Breakers and retries that an operator has switched, by upstream.
+    pub switches: [u64; 2],
     /// Requests to the admin port without its token since the start.
     pub admin_unauthorized: u64,
     /// Lines of the access log that were dropped since the start.

@@ -439,6 +439,13 @@ pub(super) const TABLE: &[Row] = &[
         "Requests to the admin port that were refused for want of its token, or for a wrong one",
     ),
     Row::new(
+        Family::SwitchesActive,
+        "seawall_switches_active",
+        GAUGE,
+        &[Label::SwitchKind],
+        "Upstreams whose breakers or retries an operator has switched for a while",
+    ),
+    Row::new(
         Family::ConfigReloads,
         "seawall_config_reloads",
         COUNTER,

@@ -25,6 +25,7 @@ mod signals;
 mod soak;
 mod streaming;
 mod support;
+mod switches;
 mod tls;
 mod tls_renewal;
 mod tls_upstream;

@@ -19,6 +19,7 @@
 
 mod admission;
 mod feedback;
+mod forcing;
 mod hedging;
 mod money;
 mod rates;
@@ -80,6 +81,7 @@ pub struct Dependency {
     /// Calls that run on without their caller, and with their permit.
     orphans: usize,
     retries_off_until: Timestamp,
+    forced: Option<forcing::Forced>,
     counters: Counters,
     /// The latest breaker transitions not yet collected, oldest dropped at [`MOST_TRANSITIONS`].
     transitions: VecDeque<LoggedTransition>,
@@ -126,6 +128,7 @@ impl Dependency {
             next_held: 0,
             orphans: 0,
             retries_off_until: Timestamp::ZERO,
+            forced: None,
             counters: Counters::default(),
             transitions: VecDeque::new(),
             outliers: Outliers::new(),
@@ -296,9 +299,9 @@ impl Dependency {
 
     /// Whether neither the operator nor a breaker in its retries-off mode forbids retries.
     pub(super) fn retries_on(&self, now: Timestamp, params: &StackParams, lane: usize) -> bool {
+        let knobs = self.knobs(now, params);
         let allowed = |endpoint: &Endpoint| {
-            endpoint.retired.is_none()
-                && endpoint.breakers[lane].retries_allowed(now, &params.breaker)
+            endpoint.retired.is_none() && endpoint.breakers[lane].retries_allowed(now, &knobs)
         };
         self.retries_off_until(now).is_none() && self.endpoints.iter().any(allowed)
     }

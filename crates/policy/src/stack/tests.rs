@@ -3,6 +3,7 @@
 mod breakers;
 mod calls;
 mod endpoints;
+mod forcing;
 mod grpc;
 mod hedges;
 mod hops;

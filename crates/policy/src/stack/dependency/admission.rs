@@ -63,7 +63,8 @@ impl Dependency {
         lane: usize,
     ) -> bool {
         let endpoint = &self.endpoints[endpoint];
-        endpoint.retired.is_none() && endpoint.breakers[lane].would_admit(at, &params.breaker)
+        endpoint.retired.is_none()
+            && endpoint.breakers[lane].would_admit(at, &self.knobs(at, params))
     }
 
     /// Rejects if every endpoint's breaker rejects, with the time until the first lets probes
@@ -107,7 +108,8 @@ impl Dependency {
         let chosen = self.choose(now, params, lane, &avoid, rng);
         let Some(endpoint) = chosen else { return self.refuse_slot(now, params, lane, kind) };
         self.roll_breaker(now, params, endpoint, lane);
-        let Ok(breaker) = self.breaker(endpoint, lane).try_acquire(now, &params.breaker) else {
+        let knobs = self.knobs(now, params);
+        let Ok(breaker) = self.breaker(endpoint, lane).try_acquire(now, &knobs) else {
             return self.refuse_slot(now, params, lane, kind);
         };
         self.endpoints[endpoint].in_flight += 1;

@@ -38,8 +38,9 @@ impl Dependency {
         let is_slow = params.slow.is_some_and(|slow| age >= slow);
         let is_new = is_slow && !core::mem::replace(&mut permit.told_breaker, true);
         if let Some(breaker) = permit.breaker.as_mut().filter(|_| is_new) {
+            let knobs = self.knobs(now, params);
             let breakers = &mut self.endpoints[endpoint].breakers;
-            let transition = breakers[lane].on_slow(now, &params.breaker, breaker, rng);
+            let transition = breakers[lane].on_slow(now, &knobs, breaker, rng);
             self.log(now, endpoint, lane, transition);
         }
         permit.watch(permit.watched, params);
@@ -100,8 +101,9 @@ impl Dependency {
             self.record(now, params, permit, outcome, rng);
         } else if outcome.breaker_signal() == Signal::Failure {
             let Slot { endpoint, lane, .. } = permit.slot;
+            let knobs = self.knobs(now, params);
             let own = self.breaker(endpoint, lane);
-            let transition = own.on_unreachable(now, &params.breaker, rng);
+            let transition = own.on_unreachable(now, &knobs, rng);
             self.log(now, endpoint, lane, transition);
         }
     }
@@ -244,8 +246,8 @@ impl Dependency {
     ) {
         let Slot { endpoint, lane, .. } = permit.slot;
         let elapsed = permit.elapsed(now);
+        let knobs = &*self.knobs(now, params);
         let own = self.breaker(endpoint, lane);
-        let knobs = &params.breaker;
         let transition = match outcome.breaker_signal() {
             Signal::Success => own.on_success(now, knobs, breaker, elapsed, rng),
             Signal::Failure => own.on_failure(now, knobs, breaker, elapsed, rng),
