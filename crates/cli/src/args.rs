@@ -28,6 +28,8 @@ pub enum Command {
     /// Tell what is wrong with a configuration file, and what it amounts to.
     #[command(after_help = CHECK_EXIT)]
     Check(CheckArgs),
+    /// Print the JSON Schema of the configuration file, for editors and other tools.
+    Schema,
     /// Ask a gateway on this host whether it is ready, or alive: for the probes of an orchestrator.
     #[command(after_help = PROBE_EXIT)]
     Probe(ProbeArgs),

@@ -48,6 +48,10 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             io::stdout().write_all(&paper::completions(args.shell))?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Schema => {
+            io::stdout().write_all(seawall_gateway::SCHEMA.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Man(args) => {
             io::stdout().write_all(&paper::man(args.command.as_deref())?)?;
             Ok(ExitCode::SUCCESS)

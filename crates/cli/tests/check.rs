@@ -27,6 +27,14 @@ fn exit_codes_tell_fine_from_findings_from_could_not_run() {
 }
 
 #[test]
+fn schema_prints_the_committed_schema() {
+    let output = seawall(&["schema"]);
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../seawall.schema.json");
+    assert!(output.status.success());
+    assert_eq!(output.stdout, std::fs::read(committed).unwrap());
+}
+
+#[test]
 fn findings_go_to_standard_error_without_colours() {
     let output = seawall(&["check", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     assert!(output.stdout.is_empty());

@@ -205,7 +205,9 @@ fn completions_know_every_command_and_are_read_by_their_shells() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let written = seawall(&["completions", shell]).stdout;
         let told = String::from_utf8_lossy(&written);
-        for word in ["run", "check", "demo", "probe", "completions", "man", "upstream", "workers"] {
+        for word in
+            ["run", "check", "schema", "demo", "probe", "completions", "man", "upstream", "workers"]
+        {
             assert!(told.contains(word), "{shell}: {word}");
         }
         let Ok(mut reads) = Command::new(shell).arg("-n").stdin(Stdio::piped()).spawn() else {
@@ -221,7 +223,7 @@ fn completions_know_every_command_and_are_read_by_their_shells() {
 fn the_manual_has_a_page_of_all_and_one_of_each_command() {
     let page = |args: &[&str]| String::from_utf8(seawall(args).stdout).unwrap();
     let all = page(&["man"]);
-    for command in ["run", "check", "demo", "probe", "completions", "man"] {
+    for command in ["run", "check", "schema", "demo", "probe", "completions", "man"] {
         assert!(all.contains(&format!("seawall\\-{command}(1)")), "{all}");
         let one = page(&["man", command]);
         assert!(one.contains(&format!(".TH seawall-{command} 1")), "{one}");

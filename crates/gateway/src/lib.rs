@@ -67,3 +67,7 @@ pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,
     parse_size,
 };
+
+/// The JSON Schema (2020-12) of the configuration file. A test makes it from the structs that read
+/// the file and the page that describes it.
+pub const SCHEMA: &str = include_str!("../../../seawall.schema.json");

@@ -426,6 +426,7 @@ fn every_mistake_is_told_with_its_field_its_value_and_its_place() {
 
 mod limits;
 mod pages;
+mod schema;
 
 #[test]
 fn a_password_is_shown_neither_of_a_file_nor_of_the_command_line_nor_of_a_variable() {

@@ -12,19 +12,48 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use super::super::node::Kind;
 use super::*;
 
-const EXAMPLE: &str = include_str!("../../../../../seawall.example.yaml");
+pub(super) const EXAMPLE: &str = include_str!("../../../../../seawall.example.yaml");
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
 
-/// Walks the raw structs and notes every key.
+/// What the decoder takes at a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Form {
+    pub(super) of: Taken,
+    /// Whether `off` is taken in its place.
+    pub(super) switch: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Taken {
+    #[default]
+    Text,
+    List,
+    Names,
+    Section(&'static [&'static str]),
+}
+
+/// Walks the raw structs and notes what stands at every path.
 struct Shape<'c> {
     path: String,
-    keys: &'c mut BTreeSet<String>,
+    forms: &'c mut BTreeMap<String, Form>,
+}
+
+impl Shape<'_> {
+    fn note(&mut self, of: Taken) {
+        self.forms.entry(self.path.clone()).or_default().of = of;
+    }
+}
+
+/// By path, lists' items as `key[]` and the entries of a map as `key.<name>`.
+pub(super) fn forms() -> BTreeMap<String, Form> {
+    let mut forms = BTreeMap::new();
+    RawConfig::deserialize(Shape { path: String::new(), forms: &mut forms }).unwrap();
+    forms
 }
 
 fn raw_keys() -> BTreeSet<String> {
-    let mut keys = BTreeSet::new();
-    RawConfig::deserialize(Shape { path: String::new(), keys: &mut keys }).unwrap();
-    keys
+    let is_key = |path: &String| !path.is_empty() && !path.ends_with(['>', ']']);
+    forms().into_keys().filter(is_key).collect()
 }
 
 impl<'de> Deserializer<'de> for Shape<'_> {
@@ -38,28 +67,29 @@ impl<'de> Deserializer<'de> for Shape<'_> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_string<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
+        self.note(Taken::Text);
         visitor.visit_str("")
     }
 
     fn deserialize_seq<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
+        self.note(Taken::List);
         self.path.push_str("[]");
         visitor.visit_seq(Once(Some(self)))
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_map<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
+        self.note(Taken::Names);
         visitor.visit_map(Each { keys: vec!["<name>"], next: None, shape: self })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
-        self,
+        mut self,
         _: &'static str,
         keys: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        for key in keys {
-            self.keys.insert(decode::joined(&self.path, key));
-        }
+        self.note(Taken::Section(keys));
         visitor.visit_map(Each { keys: keys.to_vec(), next: None, shape: self })
     }
 
@@ -69,6 +99,7 @@ impl<'de> Deserializer<'de> for Shape<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
+        self.forms.entry(self.path.clone()).or_default().switch = true;
         visitor.visit_enum(self)
     }
 
@@ -111,7 +142,7 @@ impl<'de> MapAccess<'de> for Each<'_> {
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
         let path = decode::joined(&self.shape.path, self.next.unwrap());
-        seed.deserialize(Shape { path, keys: self.shape.keys })
+        seed.deserialize(Shape { path, forms: self.shape.forms })
     }
 }
 
@@ -150,7 +181,7 @@ impl<'de> VariantAccess<'de> for Shape<'_> {
 }
 
 /// The example with its commented options switched on.
-fn everything() -> String {
+pub(super) fn everything() -> String {
     let is_option = |text: &str| {
         text.strip_prefix("- ").unwrap_or(text).starts_with(|c: char| c.is_ascii_lowercase())
     };
@@ -196,13 +227,27 @@ fn values_of(text: &str) -> BTreeMap<String, String> {
     found
 }
 
+/// A row of the page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) key: &'static str,
+    pub(super) meaning: &'static str,
+    pub(super) range: &'static str,
+    pub(super) default: &'static str,
+}
+
+pub(super) fn whole_rows() -> Vec<Row> {
+    let row = |line: &'static str| -> Option<Row> {
+        let row: Vec<_> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
+        let key = row[0].strip_suffix('`')?;
+        Some(Row { key, meaning: row[1], range: row[2], default: row[3] })
+    };
+    PAGE.lines().filter_map(row).collect()
+}
+
 /// The rows of the page: key and default.
 fn rows() -> Vec<(&'static str, &'static str)> {
-    let cells = |line: &'static str| -> Option<(&'static str, &'static str)> {
-        let row: Vec<_> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
-        Some((row[0].strip_suffix('`')?, row[3]))
-    };
-    PAGE.lines().filter_map(cells).collect()
+    whole_rows().into_iter().map(|row| (row.key, row.default)).collect()
 }
 
 #[test]
