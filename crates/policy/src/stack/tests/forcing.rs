@@ -29,7 +29,7 @@ fn forced_open_nothing_is_sent_until_its_time_is_over_whatever_is_reloaded_meanw
         force(BreakerMode::ForcedOpen, 10)(&mut sim);
         let metrics_only =
             BreakerOptions { mode: BreakerMode::MetricsOnly, ..BreakerOptions::default() };
-        sim.reload_at(at(7_000), &StackConfig { breaker: Some(metrics_only), ..config.clone() });
+        sim.reload_at(at(7_000), &StackConfig { breaker: Some(metrics_only), ..config });
         sim.reload_at(at(9_000), &config);
         sim.run_until(14_995);
         assert_eq!(sim.sent.len(), before, "nothing was sent");
