@@ -233,6 +233,9 @@ impl Source for Scraped {
             let names = upstream.config.rules.names.iter().cloned();
             let met = upstream.rules_met.iter().map(|met| met.load(Relaxed));
             into.rules_met = names.zip(met).collect();
+            let numbers = upstream.endpoints.iter().map(|offered| offered.number);
+            let views = upstream.health.as_ref().map(|health| health.views());
+            into.health = numbers.zip(views.into_iter().flatten()).collect();
         }
     }
 }
@@ -304,9 +307,11 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
 fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
     let now = gateway.clock.now();
     let pool = upstream.pool.stats();
+    let health = upstream.health.as_ref().map_or_else(Vec::new, |health| health.views());
     upstream.stack.with(|dependency, params, _| {
         let bulkhead = dependency.bulkhead();
-        let endpoints = upstream.endpoints.iter().map(|offered| {
+        let health = health.into_iter().map(Some).chain(std::iter::repeat(None));
+        let endpoints = upstream.endpoints.iter().zip(health).map(|(offered, health)| {
             let index = offered.number;
             let at = pool.endpoints.get(index);
             let breakers = upstream.lanes.iter().filter_map(|lane| {
@@ -326,6 +331,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
                 standing: view.map_or("", |view| view.standing.as_str()),
                 back_in_ms: back.map(|until| millis(now.until(until))),
                 in_flight: view.map_or(0, |view| u64::from(view.in_flight)),
+                health,
                 connections_idle: at.map_or(0, |at| at.idle as u64),
                 connections_busy: at.map_or(0, |at| at.open.saturating_sub(at.idle) as u64),
                 breakers: if upstream.config.breaker.is_some() {

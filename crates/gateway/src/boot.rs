@@ -203,6 +203,7 @@ async fn serve(
     );
     let (trigger, signalled) = drain_signal();
     let tasks = background(&reloader);
+    gateway.begin_checks();
     backend.set_listening();
     let shared = Arc::clone(&reloader);
     let handler = move |request, connection| handle_request(shared.gateway(), request, connection);

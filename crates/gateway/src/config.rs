@@ -21,6 +21,7 @@ mod edge;
 mod edits;
 mod env;
 mod grpc;
+mod health;
 mod hedge;
 mod host_header;
 mod mask;
@@ -54,6 +55,7 @@ pub use admin::{AdminAccess, AdminToken};
 pub use balance::Sharing;
 pub use edits::HeaderEdits;
 pub use grpc::{Grpc, GrpcStreaming};
+pub use health::{HealthCheck, Probe};
 pub use host_header::HostHeader;
 pub use matching::{Conditions, PathMatch};
 pub use model::{

@@ -1,6 +1,7 @@
 //! The running gateway: what is shared by all requests that began under one configuration.
 
 mod succession;
+mod told;
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -10,17 +11,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use parking_lot::Mutex;
-use seawall::{AuditEvent, Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
-use seawall_policy::{
-    BreakerState, BulkheadOptions, ConfigError, ReturnPath, Rng, Transition, Verdict,
-};
+use seawall::{Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
+use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, Rng};
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
 use crate::config::{self, GatewayConfig, Protocol};
-use crate::diagnostics::{Diagnostics, Topic};
+use crate::diagnostics::Diagnostics;
 use crate::headers::Fields;
-use crate::lines;
+use crate::health::Health;
 use crate::live::Live;
 use crate::metrics::{Metrics, RouteLabels, Shape, UpstreamLabels};
 use crate::route::RouteTable;
@@ -31,6 +30,7 @@ use crate::upload::{ReplayBytes, RequestBody};
 use crate::upstream::{Place, Pool, PoolProtocol, PoolSettings, Resolver};
 
 use succession::Prepared;
+use told::{audited, tell_moved, tell_verdict};
 
 /// Shared by all requests.
 #[derive(Debug)]
@@ -80,6 +80,8 @@ pub(crate) struct Upstream {
     places: Places,
     /// Whom a request is for by the endpoint it goes to, if that decides.
     pub(crate) hosts: Option<Places>,
+    /// Whether its endpoints are well, if they are asked.
+    pub(crate) health: Option<Arc<Health>>,
     /// What answers mean.
     pub(crate) rules: HttpClassify,
     /// How often each rule on answers decided.
@@ -195,6 +197,20 @@ impl Gateway {
         self.return_path.lock().record(lateness);
     }
 
+    /// Begins to ask endpoints whether they are well, where that is configured.
+    pub(crate) fn begin_checks(&self) {
+        for health in self.upstreams.iter().filter_map(|upstream| upstream.health.as_ref()) {
+            health.begin(&self.diagnostics);
+        }
+    }
+
+    /// Ends that.
+    pub(crate) fn end_checks(&self) {
+        for health in self.upstreams.iter().filter_map(|upstream| upstream.health.as_ref()) {
+            health.end();
+        }
+    }
+
     /// Every 100 ms: frees what is due, and counts and tells what the breakers did.
     pub(crate) fn housekeep(&self) {
         let now = self.clock.now();
@@ -254,69 +270,7 @@ impl Upstream {
     }
 }
 
-/// Somebody should look at a breaker that opens; the rest is news.
-fn tell_moved(
-    diagnostics: &Diagnostics,
-    whose: &[(&str, &(dyn Display + Sync))],
-    moved: Transition,
-) {
-    let (from, to, trigger) = (moved.from.as_str(), moved.to.as_str(), moved.trigger.as_str());
-    let how: [(&str, &(dyn Display + Sync)); 3] =
-        [("from", &from), ("to", &to), ("trigger", &trigger)];
-    let pairs: Vec<_> = whose.iter().chain(&how).copied().collect();
-    if moved.to == BreakerState::Open {
-        diagnostics.warn(Topic::Breaker, "breaker moved", &pairs);
-    } else {
-        diagnostics.info(Topic::Breaker, "breaker moved", &pairs);
-    }
-}
-
-/// Somebody should look at an endpoint that is worse than the others.
-fn tell_verdict(
-    diagnostics: &Diagnostics,
-    whose: &[(&str, &(dyn Display + Sync))],
-    verdict: Verdict,
-) {
-    match verdict {
-        Verdict::Returned => diagnostics.info(Topic::Endpoint, "endpoint is back", whose),
-        Verdict::Ejected(reason, time) => {
-            let (reason, time) = (reason.as_str(), format!("{} ms", millis(time)));
-            let why: [(&str, &(dyn Display + Sync)); 2] = [("reason", &reason), ("for", &time)];
-            let pairs: Vec<_> = whose.iter().chain(&why).copied().collect();
-            diagnostics.warn(Topic::Endpoint, "endpoint ejected", &pairs);
-        }
-    }
-}
-
-/// A kill switch whose record goes to the diagnostics.
-fn audited(diagnostics: Diagnostics) -> KillSwitch {
-    KillSwitch::new(move |line| {
-        let until = line.until_unix_ms().map_or(String::new(), |until| {
-            let mut text = Vec::new();
-            lines::utc(&mut text, until);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        let message = match line.event {
-            AuditEvent::Off { .. } => "retries switched off",
-            AuditEvent::On => "retries switched on",
-            AuditEvent::Expired => "retries on again: their time off is over",
-            AuditEvent::Refused { allowed } => {
-                let pairs: [(&str, &(dyn Display + Sync)); 3] =
-                    [("by", &line.who), ("said", &line.reason), ("allowed", &allowed)];
-                diagnostics.warn(Topic::Retries, "kill switch not understood", &pairs);
-                return;
-            }
-        };
-        let mut pairs: Vec<(&str, &(dyn Display + Sync))> = vec![("upstream", &line.scope)];
-        let texts = [("until", &until), ("by", &line.who), ("reason", &line.reason)];
-        for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-            pairs.push((key, text));
-        }
-        diagnostics.warn(Topic::Retries, message, &pairs);
-    })
-}
-
-fn place(endpoint: &config::EndpointAddress) -> Place {
+pub(crate) fn place(endpoint: &config::EndpointAddress) -> Place {
     match endpoint {
         config::EndpointAddress::Tcp { host, port, .. } => {
             Place::Tcp { host: host.clone(), port: *port }
@@ -401,7 +355,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_breaker_that_opens_is_a_warning_and_one_that_closes_is_news() {
-        use seawall_policy::{BreakerState::*, Trigger};
+        use seawall_policy::{BreakerState::*, Transition, Trigger};
         let page = Page::default();
         let diagnostics = Diagnostics::to(page.clone(), false, Clock::new()).unwrap();
         for (from, to) in [(Closed, Open), (HalfOpen, Open), (Open, HalfOpen), (HalfOpen, Closed)] {

@@ -31,6 +31,7 @@ mod forwards;
 mod gateway;
 mod grpc;
 mod headers;
+mod health;
 mod judge;
 mod lines;
 mod live;
@@ -59,9 +60,9 @@ pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
     AccessLog, AdminAccess, AdminToken, Alpn, CertificateFiles, ClientAuth, Conditions,
     ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming,
-    HeaderEdits, HeaderNames, HostHeader, Limits, Listener, ListenerTls, OnAbandon, Origin,
-    PathMatch, PeerRange, PerKey, Protocol, RateKeyOf, Rates, RootsOf, Route, Rules, Sharing,
-    TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
+    HeaderEdits, HeaderNames, HealthCheck, HostHeader, Limits, Listener, ListenerTls, OnAbandon,
+    Origin, PathMatch, PeerRange, PerKey, Probe, Protocol, RateKeyOf, Rates, RootsOf, Route, Rules,
+    Sharing, TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

@@ -235,6 +235,16 @@ fn pool(upstream: &Upstream) -> Vec<QueueView> {
             )
         },
     ];
+    if let Some(health) = &upstream.health {
+        queues.push(QueueView {
+            depth: Some(health.connections() as u64),
+            ..row(
+                format!("connections for checks of {name}"),
+                upstream.endpoints.len() as u64,
+                "cannot be: one check of each endpoint at a time",
+            )
+        });
+    }
     if upstream.config.protocol == Protocol::H2c {
         queues.push(QueueView {
             depth: Some(stats.in_use as u64),

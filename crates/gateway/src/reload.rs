@@ -217,6 +217,7 @@ impl Reloader {
         };
         let listeners = listeners.map(listening).collect();
         let moved = gateway.config.kill_switch != old.config.kill_switch;
+        gateway.begin_checks();
         self.gateway.store(gateway);
         self.control.change(options, listeners).await;
         if moved {
@@ -254,6 +255,7 @@ impl Reloader {
 
     /// Ends what it began.
     pub(crate) fn close(&self) {
+        self.gateway().end_checks();
         if let Some(task) = self.switch.lock().take() {
             task.abort();
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::switches::{BreakerChange, SwitchView};
 use crate::config::AdminAccess;
+use crate::health::HealthView;
 use crate::metrics::Format;
 use crate::reload::Reloaded;
 
@@ -115,6 +116,8 @@ pub(crate) struct EndpointView {
     pub connections_idle: u64,
     /// Connections with one.
     pub connections_busy: u64,
+    /// What its checks came to; nothing where there are none.
+    pub health: Option<HealthView>,
     /// Its breakers, one a route; empty where they are off.
     pub breakers: Vec<EndpointBreakerView>,
 }

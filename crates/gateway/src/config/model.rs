@@ -19,6 +19,7 @@ use seawall_policy::{
 use super::admin::AdminAccess;
 use super::balance::Sharing;
 use super::edits::HeaderEdits;
+use super::health::HealthCheck;
 use super::host_header::HostHeader;
 use super::matching::{Conditions, PathMatch};
 use super::rules::Rules;
@@ -158,6 +159,8 @@ pub struct Upstream {
     pub sharing: Sharing,
     /// What its answers mean where their status does not say it.
     pub rules: Rules,
+    /// How its endpoints are asked whether they are well. Default: not.
+    pub health_check: Option<HealthCheck>,
     /// What happens to a call whose caller left. `None`: finish on HTTP/1.1, cancel on HTTP/2.
     pub on_abandon: Option<OnAbandon>,
     /// Whether the deadline header and attempt number are sent to it. Default true.

@@ -4,6 +4,7 @@
 //! against these structs by a test. No key is required here; what is missing is said by the
 //! checks, which know why it is needed.
 
+mod health;
 mod route;
 mod rules;
 
@@ -15,6 +16,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::balance::{RawOutlier, RawSlowStart};
 use super::hedge::RawHedge;
+pub(super) use health::RawHealthCheck;
 pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
 pub(super) use rules::{RawBodyTest, RawRule};
 
@@ -140,6 +142,7 @@ pub(super) struct RawUpstream {
     pub(super) outlier: Option<Switch<RawOutlier>>,
     pub(super) slow_start: Option<Switch<RawSlowStart>>,
     pub(super) rules: Vec<RawRule>,
+    pub(super) health_check: Option<RawHealthCheck>,
     pub(super) max_connections: Option<String>,
     pub(super) host_header: Option<String>,
     pub(super) on_abandon: Option<String>,

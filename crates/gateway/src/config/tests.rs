@@ -290,6 +290,15 @@ upstreams:
 ",
     ),
     (
+        "checks that cannot be made",
+        "version: 1
+upstreams:
+  a: {endpoints: ['http://h:1'], health_check: {interval: 2s, timeout: 3s, unhealthy: 0}}
+  b: {endpoints: ['http://h:1'], health_check: {path: health, status: [ok], port: 65536}}
+  c: {endpoints: ['http://h:1'], health_check: {grpc_service: a, path: /b, status: [200]}}
+",
+    ),
+    (
         "fields that are not the file's to edit",
         "version: 1
 upstreams: {a: {endpoints: ['http://h:1']}}

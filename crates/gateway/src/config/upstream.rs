@@ -10,6 +10,7 @@ use seawall_policy::{
 use super::address::parse_endpoint;
 use super::advice::peak;
 use super::budget::budget;
+use super::health::health_check;
 use super::host_header::host_header;
 use super::model::{EndpointAddress, OnAbandon, Protocol, Upstream, UpstreamTimeouts};
 use super::rate::rates;
@@ -87,6 +88,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         bulkhead,
         sharing: super::Sharing::read(&mut scope, raw),
         rules: rules::rules(&mut scope, &raw.rules),
+        health_check: health_check(&mut scope, &raw.health_check, raw.endpoints.len(), protocol),
         on_abandon: scope.choice("on_abandon", &raw.on_abandon, &ends),
         send_deadline: scope.flag("send_deadline", &raw.send_deadline).unwrap_or(true),
     }

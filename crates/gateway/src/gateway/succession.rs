@@ -19,6 +19,7 @@ use super::{Gateway, Known, Lane, Offered, Places, Upstream, place, pool_setting
 use crate::access_log::AccessLog;
 use crate::config::{self, GatewayConfig, HostHeader};
 use crate::headers::Fields;
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::route::{self, RouteTable};
 use crate::tls::UpstreamTls;
@@ -85,7 +86,7 @@ impl Gateway {
                     Some(old) => {
                         // What its breakers did is told under the names of then.
                         old.collect_transitions(self);
-                        old.succeed(&config, index, params)
+                        old.succeed(&config, index, params, shared(index))
                     }
                     None => Upstream::new(&config, index, params, shared(index)),
                 },
@@ -93,6 +94,8 @@ impl Gateway {
             upstreams.push(made);
         }
         self.switches.apply(&upstreams);
+        // Those that go on ended when they were handed over; these ask what is asked no more.
+        self.end_checks();
         let shape = shape(&config, &upstreams, &listener_names, &listeners);
         let unmatched = self.unmatched.succeed(shape.upstreams.clone());
         Ok(Arc::new(Self {
@@ -153,7 +156,7 @@ impl Upstream {
         config: &GatewayConfig,
         index: usize,
         params: StackParams,
-        (resolver, tls, clock): (&Resolver, Option<Arc<UpstreamTls>>, Clock),
+        (resolver, tls, clock): Shared<'_>,
     ) -> Self {
         let upstream = &config.upstreams[index];
         let routes = routes_of(config, index);
@@ -162,10 +165,13 @@ impl Upstream {
         let targets = upstream.endpoints.iter().map(place).collect();
         let places: Vec<_> = upstream.endpoints.iter().map(Known::of).collect();
         let numbered = places.iter().map(|place| Arc::clone(&place.name)).enumerate();
-        let endpoints = numbered.map(|(number, name)| Offered { number, name }).collect();
+        let endpoints: Vec<_> = numbered.map(|(number, name)| Offered { number, name }).collect();
+        let checked = (&stack, &*endpoints);
+        let health = Health::new(upstream, checked, (resolver, tls.clone(), clock), None);
         let places = Arc::new(ArcSwap::from_pointee(places));
         Self {
             endpoints,
+            health,
             hosts: hosts(upstream, &places),
             places,
             pool: Pool::with_tls(pool_settings(upstream), targets, tls, resolver.clone(), clock),
@@ -183,7 +189,13 @@ impl Upstream {
     }
 
     /// The same upstream under another configuration; its state goes on.
-    fn succeed(&self, config: &GatewayConfig, index: usize, params: StackParams) -> Self {
+    fn succeed(
+        &self,
+        config: &GatewayConfig,
+        index: usize,
+        params: StackParams,
+        shared: Shared<'_>,
+    ) -> Self {
         let upstream = &config.upstreams[index];
         let routes = routes_of(config, index);
         let mut known = Vec::clone(&self.places.load());
@@ -211,11 +223,13 @@ impl Upstream {
             put(&mut lane_names, *number, name);
         }
         let numbered = made.endpoints.iter().zip(wanted);
+        let endpoints: Vec<_> =
+            numbered.map(|(&number, place)| Offered { number, name: place.name }).collect();
         let lanes = made.lanes.iter().zip(routes);
+        let checked = (&self.stack, &*endpoints);
         Self {
-            endpoints: numbered
-                .map(|(&number, place)| Offered { number, name: place.name })
-                .collect(),
+            health: Health::new(upstream, checked, shared, self.health.as_deref()),
+            endpoints,
             hosts: hosts(upstream, &self.places),
             places: Arc::clone(&self.places),
             pool: self.pool.clone(),
@@ -240,6 +254,9 @@ impl Upstream {
         names.iter().map(|name| AtomicU64::new(met(name))).collect()
     }
 }
+
+/// What connections are made with.
+type Shared<'a> = (&'a Resolver, Option<Arc<UpstreamTls>>, Clock);
 
 /// The routes to an upstream.
 fn routes_of(config: &GatewayConfig, upstream: usize) -> Vec<usize> {

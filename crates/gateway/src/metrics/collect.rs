@@ -1,5 +1,6 @@
 //! Writes every family of the table, in its order, into an exposition.
 
+mod health;
 mod hedges;
 mod standings;
 
@@ -213,6 +214,8 @@ impl<'a> Scrape<'a> {
             Family::HedgesRefused => self.hedges_refused(),
             Family::PoolConnections => self.pool_connections(),
             Family::UnmatchedErrors => self.named(|upstream| &upstream.unmatched),
+            Family::EndpointHealthy => self.healthy(),
+            Family::HealthChecks => self.health_checks(),
             Family::RulesMet => self.named(|upstream| &upstream.rules_met),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
             Family::DownstreamClosed => self.closed(),

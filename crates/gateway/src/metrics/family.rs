@@ -27,6 +27,8 @@ pub(super) enum Family {
     Causes,
     UnmatchedErrors,
     RulesMet,
+    EndpointHealthy,
+    HealthChecks,
     BreakerState,
     BreakerTransitions,
     EndpointStanding,

@@ -30,6 +30,7 @@ pub(super) enum Label {
     Cause,
     ErrorKind,
     Rule,
+    CheckResult,
     Refusal,
     Stage,
     CloseReason,
@@ -73,6 +74,7 @@ impl Label {
             Self::Cause => "cause",
             Self::ErrorKind => "kind",
             Self::Rule => "rule",
+            Self::CheckResult => "result",
             Self::Stage => "stage",
             Self::BreakerTo => "to",
             Self::PoolState => "state",
@@ -108,6 +110,7 @@ impl Label {
             Self::Lookup => LOOKUPS,
             Self::ReloadResult => &Reloaded::LABELS,
             Self::SwitchKind => &SWITCHES,
+            Self::CheckResult => CHECK_RESULTS,
             _ => &[],
         }
     }
@@ -365,6 +368,8 @@ const HEDGE_REFUSALS: &[&str] = &[
     "max_extra",
     "budget",
 ];
+/// What a check of an endpoint comes to.
+pub(super) const CHECK_RESULTS: &[&str] = &["passed", "failed"];
 /// In the order of [`super::PoolView`]'s fields.
 pub(super) const POOL_STATES: &[&str] = &["idle", "busy", "connecting"];
 /// What reading the files of TLS again came to.

@@ -2,6 +2,7 @@
 
 use seawall_policy::{BreakerState, EjectionReason, HedgeRefusal, Standing};
 
+use crate::health::HealthView;
 use crate::reload::Reloaded;
 use crate::server::CloseReason;
 use crate::tls::{HandshakeResult, UpstreamTls};
@@ -91,6 +92,8 @@ pub(crate) struct UpstreamSnapshot {
     pub(crate) unmatched: Vec<(String, u64)>,
     /// Answers whose meaning a rule decided since the start, by the rule's name.
     pub(crate) rules_met: Vec<(String, u64)>,
+    /// What the checks of its endpoints came to, by number; empty where there are none.
+    pub(crate) health: Vec<(usize, HealthView)>,
     /// Its breakers; empty where they are off.
     pub breakers: Vec<BreakerView>,
     /// How its endpoints stand, by number.

@@ -179,6 +179,20 @@ pub(super) const TABLE: &[Row] = &[
         "Answers of an upstream whose meaning one of its rules decided",
     ),
     Row::new(
+        Family::EndpointHealthy,
+        "seawall_endpoint_healthy",
+        GAUGE,
+        &[Label::Upstream, Label::Endpoint],
+        "1 if the endpoint is well by its checks, 0 if it is avoided; absent without checks",
+    ),
+    Row::new(
+        Family::HealthChecks,
+        "seawall_health_checks",
+        COUNTER,
+        &[Label::Upstream, Label::Endpoint, Label::CheckResult],
+        "Checks of endpoints; absent without checks",
+    ),
+    Row::new(
         Family::BreakerState,
         "seawall_breaker_state",
         GAUGE,

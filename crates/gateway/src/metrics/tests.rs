@@ -7,6 +7,7 @@ use seawall_policy::Standing;
 
 use super::labels::Label;
 use super::*;
+use crate::health::HealthView;
 use crate::server::CloseReason;
 
 impl Kind {
@@ -75,6 +76,8 @@ impl Source for Given {
         (bridge.rate_available, bridge.rate_keys_evicted) = (Some(19), Some(20));
         bridge.hedges = Some((31, [32, 33, 34, 35, 36, 37, 38, 39, 40]));
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
+        let view = HealthView { healthy: true, passed: 20, failed: 21, last_failure: None };
+        bridge.health = vec![(0, view)];
         bridge.rules_met = vec![("busy".to_owned(), 19)];
         bridge.breakers = vec![BreakerView { route: 1, endpoint: 1, state: BreakerState::Open }];
         bridge.standings = vec![(0, Standing::Available), (1, Standing::Ejected)];
@@ -331,6 +334,20 @@ fn what_others_keep_is_asked_for_at_the_scrape() {
         (r#"seawall_rate_keys_evicted_total{upstream="bridge"}"#.to_owned(), "20"),
         (r#"seawall_unmatched_errors_total{upstream="bridge",kind="other"}"#.to_owned(), "0"),
         (r#"seawall_rules_met_total{upstream="bridge",rule="busy"}"#.to_owned(), "19"),
+        (
+            r#"seawall_endpoint_healthy{upstream="bridge",endpoint="127.0.0.1:9001"}"#.to_owned(),
+            "1",
+        ),
+        (
+            r#"seawall_health_checks_total{upstream="bridge",endpoint="127.0.0.1:9001",result="passed"}"#
+                .to_owned(),
+            "20",
+        ),
+        (
+            r#"seawall_health_checks_total{upstream="bridge",endpoint="127.0.0.1:9001",result="failed"}"#
+                .to_owned(),
+            "21",
+        ),
         (
             r#"seawall_unmatched_errors_total{upstream="bridge",kind="io_other_error"}"#.to_owned(),
             "18",

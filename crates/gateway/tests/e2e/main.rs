@@ -11,6 +11,7 @@ mod draining;
 mod fallbacks;
 mod fields;
 mod grpc;
+mod health;
 mod hedges;
 mod limits;
 mod malformed;

@@ -182,7 +182,8 @@ async fn the_list_of_queues_is_that_of_the_page_with_its_default_bounds() {
     let mut listed = BTreeMap::new();
     let nowhere = RawUpstream::refusing().await;
     for protocol in BOTH {
-        let gateway = Setup::new(nowhere).speaks(protocol).route("path_prefix: /b");
+        let gateway = Setup::new(nowhere).speaks(protocol).upstream("health_check: {path: /}");
+        let gateway = gateway.route("path_prefix: /b");
         let gateway = gateway.route("path_prefix: /").start().await;
         let queues = queues(&gateway).await;
         let names: BTreeSet<_> = queues.iter().map(|queue| queue["name"].as_str()).collect();

@@ -12,10 +12,10 @@ use seawall_gateway::GatewayConfig;
 use crate::support::*;
 
 /// A directory of its own, gone with the test.
-struct Place(PathBuf);
+pub(crate) struct Place(PathBuf);
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("seawall-e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let place = std::env::temp_dir().join(name);
@@ -23,7 +23,7 @@ impl Place {
         Self(place)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }
@@ -34,7 +34,7 @@ impl Drop for Place {
     }
 }
 
-async fn start(file: &Path) -> Gateway {
+pub(crate) async fn start(file: &Path) -> Gateway {
     let (config, _) = GatewayConfig::load(file).unwrap_or_else(|errors| panic!("{errors}"));
     Gateway::start(config).await
 }
