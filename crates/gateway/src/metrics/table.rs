@@ -179,20 +179,6 @@ pub(super) const TABLE: &[Row] = &[
         "Answers of an upstream whose meaning one of its rules decided",
     ),
     Row::new(
-        Family::EndpointHealthy,
-        "seawall_endpoint_healthy",
-        GAUGE,
-        &[Label::Upstream, Label::Endpoint],
-        "1 if the endpoint is well by its checks, 0 if it is avoided; absent without checks",
-    ),
-    Row::new(
-        Family::HealthChecks,
-        "seawall_health_checks",
-        COUNTER,
-        &[Label::Upstream, Label::Endpoint, Label::CheckResult],
-        "Checks of endpoints; absent without checks",
-    ),
-    Row::new(
         Family::BreakerState,
         "seawall_breaker_state",
         GAUGE,
@@ -465,6 +451,20 @@ pub(super) const TABLE: &[Row] = &[
         COUNTER,
         &[Label::ReloadResult],
         "Reloads of the configuration, by what became of them; refused: nothing changed",
+    ),
+    Row::new(
+        Family::EndpointHealthy,
+        "seawall_endpoint_healthy",
+        GAUGE,
+        &[Label::Upstream, Label::Endpoint],
+        "1 if the endpoint is well by its checks, 0 if it is avoided; absent without checks",
+    ),
+    Row::new(
+        Family::HealthChecks,
+        "seawall_health_checks",
+        COUNTER,
+        &[Label::Upstream, Label::Endpoint, Label::CheckResult],
+        "Checks of endpoints; absent without checks",
     ),
     Row::new(
         Family::ConfigLastReload,
