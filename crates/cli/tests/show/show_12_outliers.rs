@@ -43,12 +43,14 @@ fn one_of_ten_twenty_times_slower_loses_its_share_and_has_it_back_after_healing(
         let others = ejections(&gateway, &ends, SICK).await;
 
         stage.tell("its share", format!("{share:.2} % (at most 2 % allowed), 10 % before"));
-        let p99 = during.quantile(0.99);
+        // The five probes of an endpoint that was out are a hundredth of a window this short.
+        let tail = stage.pick(0.98, 0.99);
+        let p99 = during.quantile(tail);
         // Below what its calls take, they are not among the worst hundredth: then the machine is
         // what slowed the others.
         let bound = (baseline * 2).max(SERVICE * SLOWER * 3 / 4);
         stage.tell(
-            "p99 of all",
+            format!("p{:.0} of all", tail * 100.0),
             format!("{} after {} (at most {})", ms(p99), ms(baseline), ms(bound)),
         );
         let waited = after.0.since(healed).as_secs_f64();

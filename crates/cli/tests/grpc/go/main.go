@@ -105,6 +105,13 @@ func (j *journal) handle(_ any, stream grpc.ServerStream) error {
 		if pushback := first(md, "x-pushback"); pushback != "" {
 			stream.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", pushback))
 		}
+		if first(md, "x-read") != "" {
+			// All of a message that is to be too large to be kept has to have come by.
+			var message []byte
+			if err := stream.RecvMsg(&message); err != nil {
+				return err
+			}
+		}
 		return failure(codes.Code(code))
 	}
 	return j.answer(method, md, entry, stream)
