@@ -2,8 +2,8 @@
 //!
 //! A check is a request of its own over a connection of its own: the connections of calls may all
 //! be taken just when it matters. One task an upstream asks all its endpoints, each in its own
-//! rhythm with jitter, at most one check of each at a time. After a reload the checks begin anew, and
-//! what they know of an endpoint that stays goes on. The first check of an endpoint decides
+//! rhythm with jitter, at most one check of each at a time. After a reload the checks begin anew,
+//! and what they know of an endpoint that stays goes on. The first check of an endpoint decides
 //! alone; from then on it takes as many in a row as are configured. Until then, and without
 //! checks, an endpoint is well. What is not well is avoided as long as something else is.
 //!

@@ -16,9 +16,9 @@ use seawall::Clock;
 use seawall_policy::Timestamp;
 
 use super::family::{Family, Kind, Origin, Row};
-use super::labels::{POOL_STATES, breaker_state};
+use super::labels::POOL_STATES;
 use super::process::Process;
-use super::snapshot::{BreakerView, ListenerView, PoolView, UpstreamSnapshot};
+use super::snapshot::{ListenerView, PoolView, UpstreamSnapshot};
 use super::table::TABLE;
 use super::window::real;
 use super::{BOUNDS, Metrics, Snapshot, Source, secured};
@@ -335,24 +335,6 @@ impl<'a> Scrape<'a> {
             );
         }
         samples
-    }
-
-    fn breakers(&self) -> Vec<(Values<'a>, Number)> {
-        let shape = &self.metrics.shape;
-        let each = |breaker: &BreakerView| {
-            let route = shape.routes.get(breaker.route)?;
-            let upstream = shape.upstreams.get(route.upstream)?;
-            let endpoint = upstream.endpoints.get(breaker.endpoint)?;
-            let values = [&route.route, &upstream.upstream, endpoint];
-            let state = u64::try_from(breaker_state(breaker.state)).ok()?;
-            Some((values.map(String::as_str).to_vec(), Number::Whole(state)))
-        };
-        self.snapshot
-            .upstreams
-            .iter()
-            .flat_map(|upstream| &upstream.breakers)
-            .filter_map(each)
-            .collect()
     }
 
     pub(super) fn upstream(&self, index: usize) -> Option<&'a str> {

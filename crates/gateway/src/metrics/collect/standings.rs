@@ -1,11 +1,31 @@
-//! The families about how endpoints stand beside each other.
+//! The families about breakers, and about how endpoints stand beside each other.
 
 use seawall_policy::{EjectionReason, Standing};
 
 use super::{Family, Number, Scrape, Values};
+use crate::metrics::labels::breaker_state;
+use crate::metrics::snapshot::BreakerView;
 use crate::metrics::window::real;
 
 impl<'a> Scrape<'a> {
+    pub(super) fn breakers(&self) -> Vec<(Values<'a>, Number)> {
+        let shape = &self.metrics.shape;
+        let each = |breaker: &BreakerView| {
+            let route = shape.routes.get(breaker.route)?;
+            let upstream = shape.upstreams.get(route.upstream)?;
+            let endpoint = upstream.endpoints.get(breaker.endpoint)?;
+            let values = [&route.route, &upstream.upstream, endpoint];
+            let state = u64::try_from(breaker_state(breaker.state)).ok()?;
+            Some((values.map(String::as_str).to_vec(), Number::Whole(state)))
+        };
+        self.snapshot
+            .upstreams
+            .iter()
+            .flat_map(|upstream| &upstream.breakers)
+            .filter_map(each)
+            .collect()
+    }
+
     pub(super) fn standings(&self) -> Vec<(Values<'a>, Number)> {
         let mut samples = Vec::new();
         let known = self.metrics.shape.upstreams.iter();
