@@ -64,7 +64,7 @@ mod tests {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../seawall.example.yaml");
         for args in [args(Some("http://127.0.0.1:9000"), None), args(None, Some(example))] {
             let (config, warnings) = config(&args).unwrap();
-            assert_eq!(Some(config.listeners[0].address), args.listen);
+            assert_eq!(config.listeners[0].address.tcp(), args.listen);
             assert_eq!(Some(config.admin), args.admin);
             assert!(warnings.is_empty());
         }

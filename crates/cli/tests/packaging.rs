@@ -93,8 +93,8 @@ fn in_front_the_service_stays_for_as_long_as_the_gateway_sends() {
     let sends = config.drain.accept + config.drain.in_flight;
     assert_eq!(Duration::from_secs(stays), sends);
     let port = gateway["ports"][0]["containerPort"].as_u64().unwrap();
-    assert_eq!(port, u64::from(config.listeners[0].address.port()));
-    assert!(config.listeners[0].address.ip().is_unspecified());
+    assert_eq!(port, u64::from(config.listeners[0].address.tcp().unwrap().port()));
+    assert!(config.listeners[0].address.tcp().unwrap().ip().is_unspecified());
     assert_eq!(documents("kubernetes/inbound.yaml")[2]["spec"]["ports"][0]["targetPort"], "http");
 }
 
@@ -102,7 +102,7 @@ fn in_front_the_service_stays_for_as_long_as_the_gateway_sends() {
 fn a_sidecar_for_outgoing_calls_is_native_and_reached_from_its_pod_alone() {
     let (pod, gateway, config) = pod("kubernetes/outbound.yaml", "initContainers");
     assert_eq!(gateway["restartPolicy"], "Always");
-    assert!(config.listeners[0].address.ip().is_loopback());
+    assert!(config.listeners[0].address.tcp().unwrap().ip().is_loopback());
     let url = pod["containers"][0]["env"][0]["value"].as_str().unwrap();
     assert_eq!(url, format!("http://{}", config.listeners[0].address));
 }

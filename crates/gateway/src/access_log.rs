@@ -18,6 +18,7 @@ use seawall_policy::{Cause, StopReason};
 use self::flags::{cause_flag, refusal_flag, stop_flag};
 use crate::lines::{self, LineWriter};
 use crate::metrics::Refusal;
+use crate::server::Peer;
 
 mod completion;
 
@@ -113,7 +114,7 @@ pub(crate) struct AccessLine<'a> {
     /// Span id of `traceparent`.
     pub span_id: Option<&'a [u8]>,
     /// The caller's address.
-    pub peer: Option<SocketAddr>,
+    pub peer: Peer,
     /// The method.
     pub method: &'a [u8],
     /// The host asked for.
@@ -178,7 +179,7 @@ impl AccessLine<'_> {
         object.text("correlation_id", self.correlation_id, ID);
         object.text("trace_id", self.trace_id, ID);
         object.text("span_id", self.span_id, ID);
-        object.address("peer", self.peer);
+        object.peer(self.peer);
         object.text("method", Some(self.method), METHOD);
         object.text("host", self.host, NAME);
         let path = self.path.split(|&byte| matches!(byte, b'?' | b'#')).next();
@@ -303,9 +304,9 @@ impl<'a> Object<'a> {
     }
 
     /// An address and its port; the formatter of the standard library is slow at it.
-    fn address(&mut self, key: &str, value: Option<SocketAddr>) {
-        let Some(address) = value else { return self.plain(key, "null") };
-        let out = self.key(key);
+    fn peer(&mut self, peer: Peer) {
+        let Peer::Tcp(address) = peer else { return self.word("peer", Some("unix")) };
+        let out = self.key("peer");
         out.push(b'"');
         match address {
             SocketAddr::V4(address) => {

@@ -19,14 +19,14 @@ use tokio::task::JoinHandle;
 use crate::access_log::AccessLog;
 use crate::admin::Admin;
 use crate::backend::Backend;
-use crate::config::{self, GatewayConfig};
+use crate::config::{self, GatewayConfig, ListenAddress};
 use crate::diagnostics::{Diagnostics, Topic};
 use crate::gateway::Gateway;
 use crate::notify;
 use crate::pipeline::handle_request;
 use crate::reload::{Reloader, watch_file};
 use crate::server::{
-    DrainPhases, DrainTrigger, ListenerOptions, Server, ServerOptions, bind, drain_signal,
+    DrainPhases, DrainTrigger, Listener, ListenerOptions, Server, ServerOptions, drain_signal,
     max_connections_default, raise_file_limit,
 };
 use crate::signals::{Signals, listen_to_signals};
@@ -46,11 +46,11 @@ pub struct Ended {
 /// Why the process could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A port could not be taken.
+    /// A port or a socket could not be taken.
     #[error("listen on {address}: {cause}{}", hint(cause.kind()))]
     Bind {
         /// Which.
-        address: SocketAddr,
+        address: String,
         /// Why. Told with the hint: as a cause in the chain it would be said twice.
         cause: io::Error,
     },
@@ -62,11 +62,12 @@ pub enum RunError {
     Config(#[from] ConfigError),
 }
 
-/// What to look at when a port cannot be taken.
+/// What to look at when a port or a socket cannot be taken.
 const fn hint(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::AddrInUse => "; is another process using it?",
         io::ErrorKind::AddrNotAvailable => "; the address is not one of this machine's",
+        io::ErrorKind::NotFound => "; is the folder of the socket there?",
         _ => "",
     }
 }
@@ -150,7 +151,7 @@ impl Serving {
         self.admin
     }
 
-    /// The addresses of the listeners, in the order of the configuration.
+    /// The addresses of the listeners that have a port, in the order of the configuration.
     #[must_use]
     pub fn listeners(&self) -> &[SocketAddr] {
         &self.listeners
@@ -193,8 +194,7 @@ async fn serve(
     });
     let admin = tokio::spawn(serving);
     let listeners = bind_listeners(&gateway, diagnostics)?;
-    let addresses = listeners.iter().map(|(socket, _)| socket.local_addr());
-    let addresses = addresses.collect::<io::Result<_>>()?;
+    let addresses = listeners.iter().filter_map(|(socket, _)| socket.tcp_address()).collect();
     diagnostics.info(Topic::Start, &format!("admin on http://{admin_address}"), &[]);
     diagnostics.info(
         Topic::Start,
@@ -263,24 +263,29 @@ pub(crate) fn server_options(config: &GatewayConfig, file_limit: u64) -> ServerO
 
 async fn bind_admin(config: &GatewayConfig) -> Result<Admin, RunError> {
     let address = config.admin;
-    Admin::bind(address).await.map_err(|cause| RunError::Bind { address, cause })
+    let bound = Admin::bind(address).await;
+    bound.map_err(|cause| RunError::Bind { address: address.to_string(), cause })
 }
 
 fn bind_listeners(
     gateway: &Arc<Gateway>,
     diagnostics: &Diagnostics,
-) -> Result<Vec<(tokio::net::TcpListener, ListenerOptions)>, RunError> {
+) -> Result<Vec<(Listener, ListenerOptions)>, RunError> {
     let mut listeners = Vec::new();
     for (index, listener) in gateway.config.listeners.iter().enumerate() {
         let tls = gateway.tls.listener(index).cloned();
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let address = listener.address;
-        let socket = bind(address).map_err(|cause| RunError::Bind { address, cause })?;
-        let bound = socket.local_addr()?;
-        diagnostics.info(Topic::Start, &format!("listening on {scheme}://{bound}"), &[]);
+        let socket = open_listener(&listener.address)?;
+        let url = socket.url(tls.is_some());
+        diagnostics.info(Topic::Start, &format!("listening on {url}"), &[]);
         listeners.push((socket, listener_options(listener, tls)));
     }
     Ok(listeners)
+}
+
+/// # Errors
+/// Why it cannot be, as it is told.
+pub(crate) fn open_listener(address: &ListenAddress) -> Result<Listener, RunError> {
+    Listener::open(address).map_err(|cause| RunError::Bind { address: address.to_string(), cause })
 }
 
 pub(crate) fn listener_options(
@@ -324,6 +329,7 @@ mod tests {
         for (kind, told) in [
             (io::ErrorKind::AddrInUse, "; is another process using it?"),
             (io::ErrorKind::AddrNotAvailable, "; the address is not one of this machine's"),
+            (io::ErrorKind::NotFound, "; is the folder of the socket there?"),
             (io::ErrorKind::PermissionDenied, ""),
         ] {
             let error =

@@ -24,6 +24,7 @@ mod grpc;
 mod health;
 mod hedge;
 mod host_header;
+mod listen;
 mod mask;
 mod matching;
 mod model;
@@ -57,6 +58,7 @@ pub use edits::HeaderEdits;
 pub use grpc::{Grpc, GrpcStreaming};
 pub use health::{HealthCheck, Probe};
 pub use host_header::HostHeader;
+pub use listen::ListenAddress;
 pub use matching::{Conditions, PathMatch};
 pub use model::{
     AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames, Limits,
@@ -254,7 +256,11 @@ fn apply(raw: &mut RawConfig, checker: &mut Checker, overrides: &Overrides) {
         [] => {
             raw.listeners.push(RawListener { address: Some(listen), ..RawListener::default() });
         }
-        [only] => only.address = Some(listen),
+        [only] => {
+            only.address = Some(listen);
+            // A port has none.
+            only.socket_mode = None;
+        }
         several => {
             let count = several.len();
             let message = format!("--listen replaces one address, and there are {count}");

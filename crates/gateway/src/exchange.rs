@@ -4,7 +4,6 @@
 //! is dropped it becomes the access log line and the counts. So every request leaves exactly one
 //! line, also one whose caller left.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,10 +107,6 @@ impl Exchange {
         self.gateway.clock.now()
     }
 
-    fn peer(&self) -> Option<SocketAddr> {
-        Some(self.connection.peer())
-    }
-
     fn cause(&self) -> Option<Cause> {
         let left = self.left_meanwhile().then_some(Cause::CallerLeft);
         let settled = self.grpc.as_ref().and_then(|call| call.settled);
@@ -151,7 +146,7 @@ impl Exchange {
             correlation_id: ids.and_then(|ids| ids.correlation.as_ref()).map(|id| id.as_bytes()),
             trace_id: trace.map(|trace| trace.trace_id().as_bytes()),
             span_id: trace.map(|trace| trace.span_id().as_bytes()),
-            peer: self.peer(),
+            peer: self.connection.peer(),
             method: self.method.as_str().as_bytes(),
             host: self.authority.as_ref().map(|authority| authority.value().as_bytes()),
             path: self.uri.path().as_bytes(),

@@ -10,7 +10,7 @@
 //! ```
 //! use seawall_gateway::GatewayConfig;
 //! let (config, warnings) = GatewayConfig::for_upstream("http://127.0.0.1:9000", None, None)?;
-//! assert_eq!(config.listeners[0].address.port(), 8080);
+//! assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:8080");
 //! assert!(warnings.is_empty());
 //! # Ok::<(), seawall_gateway::ConfigErrors>(())
 //! ```
@@ -60,9 +60,10 @@ pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
     AccessLog, AdminAccess, AdminToken, Alpn, CertificateFiles, ClientAuth, Conditions,
     ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming,
-    HeaderEdits, HeaderNames, HealthCheck, HostHeader, Limits, Listener, ListenerTls, OnAbandon,
-    Origin, PathMatch, PeerRange, PerKey, Probe, Protocol, RateKeyOf, Rates, RootsOf, Route, Rules,
-    Sharing, TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
+    HeaderEdits, HeaderNames, HealthCheck, HostHeader, Limits, ListenAddress, Listener,
+    ListenerTls, OnAbandon, Origin, PathMatch, PeerRange, PerKey, Probe, Protocol, RateKeyOf,
+    Rates, RootsOf, Route, Rules, Sharing, TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls,
+    Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

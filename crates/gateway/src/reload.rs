@@ -21,11 +21,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::access_log::AccessLog;
-use crate::boot::{listener_options, server_options};
+use crate::boot::{listener_options, open_listener, server_options};
 use crate::config::{AccessLog as LogTo, GatewayConfig};
 use crate::diagnostics::Topic;
 use crate::gateway::Gateway;
-use crate::server::{Control, DrainPhase, DrainView, Listening, bind};
+use crate::server::{Control, DrainPhase, DrainView, Listener, Listening};
 
 pub(crate) use watch::watch_file;
 
@@ -203,9 +203,9 @@ impl Reloader {
         let numbers = old.listener_numbers(&config)?;
         let mut sockets = Vec::new();
         for (listener, number) in config.listeners.iter().zip(&numbers) {
-            let address = listener.address;
-            let socket = (!old.listeners.contains(number)).then(|| bind(address)).transpose();
-            sockets.push(socket.map_err(|cause| format!("listen on {address}: {cause}"))?);
+            let address = &listener.address;
+            let socket = (!old.listeners.contains(number)).then(|| open_listener(address));
+            sockets.push(socket.transpose().map_err(|error| error.to_string())?);
         }
         let access_log = self.access_log(old, &config)?;
         let gateway = old.succeed(config, access_log).map_err(|error| error.to_string())?;
@@ -218,6 +218,7 @@ impl Reloader {
         let listeners = listeners.map(listening).collect();
         let moved = gateway.config.kill_switch != old.config.kill_switch;
         gateway.begin_checks();
+        set_modes(&gateway);
         self.gateway.store(gateway);
         self.control.change(options, listeners).await;
         if moved {
@@ -290,6 +291,19 @@ impl Reloader {
                 "configuration not reloaded: the one in force stays",
                 &[("by", &by), ("hash", &hash), ("why", why)],
             ),
+        }
+    }
+}
+
+/// Sockets that stay open have the permissions of the new configuration; the others have them.
+fn set_modes(gateway: &Gateway) {
+    for listener in &gateway.config.listeners {
+        if let Err(error) = Listener::set_mode(&listener.address) {
+            gateway.diagnostics.warn(
+                Topic::Reload,
+                "permissions of a socket not changed",
+                &[("address", &listener.address), ("why", &error)],
+            );
         }
     }
 }

@@ -34,6 +34,7 @@ mod drain;
 mod frames;
 mod gauges;
 mod io;
+mod listener;
 mod service;
 mod stall;
 mod state;
@@ -41,7 +42,7 @@ mod watch;
 
 use std::fmt;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,21 +52,20 @@ use http_body::Body;
 use hyper::body::Incoming;
 use seawall::Clock;
 use seawall_policy::Timestamp;
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, watch as channel};
-use tokio::task::JoinSet;
 
-pub(crate) use bind::{BACKLOG, bind, max_connections_default, raise_file_limit};
+pub(crate) use bind::{BACKLOG, max_connections_default, raise_file_limit};
 pub(crate) use control::{Control, Listening};
 pub(crate) use drain::{
     DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
 };
 pub(crate) use gauges::{CloseReason, ConnectionGauges};
+pub(crate) use listener::{Listener, Peer};
 pub(crate) use state::ConnInfo;
 
 use accept::Acceptor;
 use conn::ConnSettings;
-use control::{Change, Doors, Room};
+use control::{Change, Doors, Open, Room};
 use drain::{DrainClock, Left};
 use state::{ConnGuard, ConnParts};
 
@@ -196,7 +196,7 @@ impl Server {
     /// [`ConnInfo::closing`], and are counted as cut if they did not end before.
     pub(crate) async fn run<H, F, B>(
         mut self,
-        listeners: Vec<(TcpListener, ListenerOptions)>,
+        listeners: Vec<(impl Into<Listener>, ListenerOptions)>,
         handler: H,
         mut signal: DrainSignal,
     ) -> DrainReport
@@ -208,10 +208,9 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let mut room = Room::new(self.options.max_connections);
-        let mut acceptors = JoinSet::new();
         for (number, (socket, options)) in listeners.into_iter().enumerate() {
             let listening = Listening { number, socket: None, options };
-            self.open(listening, socket, &room, &mut acceptors, &handler);
+            self.open(listening, socket.into(), &room, &handler);
         }
         loop {
             let change = tokio::select! {
@@ -222,23 +221,23 @@ impl Server {
             self.options = change.options;
             room.resize(change.options.max_connections).await;
             let stays = |number| change.listeners.iter().any(|it| it.number == number);
-            self.doors.close_all_but(self.clock.now(), stays);
+            // Before others open: what is closed now may be opened again by the next change.
+            self.doors.close_all_but(self.clock.now(), stays).await;
             for mut listening in change.listeners {
                 let settings = self.settings(&listening.options);
                 match (self.doors.open(listening.number), listening.socket.take()) {
                     (Some(open), _) => open.settings.store(Arc::new(settings)),
                     (None, Some(socket)) => {
-                        self.open(listening, socket, &room, &mut acceptors, &handler);
+                        self.open(listening, socket, &room, &handler);
                     }
                     (None, None) => {}
                 }
             }
             // Whoever asked may have left.
             let _ = change.done.send(());
-            while acceptors.try_join_next().is_some() {}
         }
         self.changes.close();
-        self.drain(signal, acceptors).await
+        self.drain(signal).await
     }
 
     fn settings(&self, options: &ListenerOptions) -> ConnSettings {
@@ -246,14 +245,8 @@ impl Server {
     }
 
     /// Accepts from a socket from now on.
-    fn open<H, F, B>(
-        &mut self,
-        listening: Listening,
-        listener: TcpListener,
-        room: &Room,
-        acceptors: &mut JoinSet<()>,
-        handler: &H,
-    ) where
+    fn open<H, F, B>(&mut self, listening: Listening, listener: Listener, room: &Room, handler: &H)
+    where
         H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body + Send + 'static,
@@ -262,12 +255,14 @@ impl Server {
     {
         let index = listening.number;
         self.gauges.grow(index + 1);
-        let settings = self.settings(&listening.options);
-        let open = self.doors.add(index, settings);
-        let (settings, drain) = (Arc::clone(&open.settings), open.view.subscribe());
-        let start = self.starter(index, settings, drain.clone(), handler.clone());
+        let settings = Arc::new(ArcSwap::from_pointee(self.settings(&listening.options)));
+        let view = channel::Sender::new(DrainView::SERVING);
+        let drain = view.subscribe();
+        let start = self.starter(index, Arc::clone(&settings), drain.clone(), handler.clone());
         let (room, gauges) = (Arc::clone(&room.places), self.gauges());
-        acceptors.spawn(Acceptor { listener, index, room, gauges, drain, start }.run());
+        let acceptor = Acceptor { listener, index, room, gauges, drain, start };
+        let acceptor = tokio::spawn(acceptor.run());
+        self.doors.add(index, Open { settings, view, acceptor });
     }
 
     /// What is done with each connection a listener accepts.
@@ -277,7 +272,7 @@ impl Server {
         settings: Arc<ArcSwap<ConnSettings>>,
         drain: channel::Receiver<DrainView>,
         handler: H,
-    ) -> impl FnMut(Socket, SocketAddr, OwnedSemaphorePermit) + Send + 'static + use<H, F, B>
+    ) -> impl FnMut(Socket, Peer, OwnedSemaphorePermit) + Send + 'static + use<H, F, B>
     where
         H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -312,7 +307,7 @@ impl Server {
         }
     }
 
-    async fn drain(self, mut signal: DrainSignal, mut acceptors: JoinSet<()>) -> DrainReport {
+    async fn drain(mut self, mut signal: DrainSignal) -> DrainReport {
         let began = self.clock.now();
         let mut drain = DrainClock::new(began, self.options.drain);
         let mut phase = DrainPhase::Serving;
@@ -323,7 +318,9 @@ impl Server {
                 phase = reached;
                 self.show(began, phase, &drain);
                 // The listeners take what had come before anything is said to be over.
-                while phase >= DrainPhase::InFlight && acceptors.join_next().await.is_some() {}
+                if phase >= DrainPhase::InFlight {
+                    self.doors.closed().await;
+                }
                 continue;
             }
             if phase == DrainPhase::Over {

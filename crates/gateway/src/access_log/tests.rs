@@ -13,7 +13,7 @@ const LINE: AccessLine<'static> = AccessLine {
     correlation_id: None,
     trace_id: None,
     span_id: None,
-    peer: None,
+    peer: Peer::Unix,
     method: b"GET",
     host: None,
     path: b"/",
@@ -87,7 +87,7 @@ fn a_full_line_reads_as_it_was_filled() {
         correlation_id: Some(b"c-1"),
         trace_id: Some(b"4bf92f3577b34da6a3ce929d0e0e4736"),
         span_id: Some(b"00f067aa0ba902b7"),
-        peer: Some("[::1]:4711".parse().unwrap()),
+        peer: Peer::Tcp("[::1]:4711".parse().unwrap()),
         method: b"POST",
         host: Some(b"orders.test"),
         path: b"/v1/orders?token=secret#part",
@@ -156,8 +156,7 @@ fn what_is_not_known_is_null_and_never_left_out() {
     };
     let refused = AccessLine { refusal: Some(Refusal::NoRoute), status: 404, ..LINE };
     assert_eq!(names(&LINE), names(&refused));
-    for name in ["correlation_id", "peer", "host", "route", "caller_attempt", "remaining_budget_ms"]
-    {
+    for name in ["correlation_id", "host", "route", "caller_attempt", "remaining_budget_ms"] {
         assert_eq!(field(&LINE, name), Value::Null, "{name}");
     }
     assert_eq!(field(&AccessLine { status: 0, ..LINE }, "status"), Value::Null);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::address::{overlap, parse_bind, parse_range, reaches};
+use super::address::{parse_range, reaches};
+use super::listen::{ListenAddress, listen_address};
 use super::model::{AccessLog, Drain, HeaderNames, Limits, Listener, Upstream};
 use super::raw::{RawDrain, RawHeaders, RawLimits, RawListener};
 use super::report::Finding;
@@ -30,7 +31,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
     if raw.address.is_none() && !scope.path("").starts_with("listeners[0]") {
         scope.missing("address", "only the first listener has a default");
     }
-    let address = scope.read("address", &raw.address, parse_bind);
+    let address = listen_address(&mut scope, &raw.address, &raw.socket_mode);
     let trust_loopback_deadline =
         scope.flag("trust_loopback_deadline", &raw.trust_loopback_deadline).unwrap_or(true);
     let mut trusted_peers = Vec::new();
@@ -47,7 +48,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
     let mut time =
         |key, raw, default| times.duration(key, raw, MILLISECOND..=DAY).unwrap_or(default);
     Listener {
-        address: address.unwrap_or(LISTEN),
+        address: address.unwrap_or(ListenAddress::Tcp(LISTEN)),
         trusted_peers,
         trust_loopback_deadline,
         tls,
@@ -65,17 +66,17 @@ pub(super) fn distinct_sockets(checker: &mut Checker, listeners: &[Listener], ad
         if checker.notes.has_failed(&path) {
             continue;
         }
-        let earlier = listeners[..i].iter().position(|it| overlap(it.address, listener.address));
+        let earlier = listeners[..i].iter().position(|it| it.address.meets(&listener.address));
         let other = if let Some(earlier) = earlier {
             format!("listeners[{earlier}].address")
-        } else if overlap(admin, listener.address) {
+        } else if listener.address.meets(&ListenAddress::Tcp(admin)) {
             "admin.address".to_owned()
         } else {
             continue;
         };
         let shown = listener.address.to_string();
         let place = checker.notes.is_written(&other).then(|| checker.notes.place(&other));
-        let allowed = format!("a port that {other} does not take");
+        let allowed = format!("an address that {other} does not take");
         let finding = Finding::refused(&path, &shown, allowed);
         checker.scope("").refuse_with(&path, finding.beside("the other socket", place.flatten()));
     }
@@ -94,7 +95,7 @@ pub(super) fn no_loops(
             continue;
         }
         for (i, endpoint) in upstream.endpoints.iter().enumerate() {
-            let listener = listeners.iter().position(|it| reaches(endpoint, it.address));
+            let listener = listeners.iter().position(|it| it.address.is_reached_by(endpoint));
             let (what, other) = if reaches(endpoint, admin) {
                 ("the admin port", "admin.address".to_owned())
             } else if let Some(i) = listener {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::grpc::Grpc;
+use super::listen::ListenAddress;
 use super::rate::Rates;
 use super::tls::{ListenerTls, UpstreamTls};
 use bytes::Bytes;
@@ -81,8 +82,8 @@ pub struct WorstCase {
 /// One listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// The address to bind; port 0 takes a free one.
-    pub address: SocketAddr,
+    /// Where it listens.
+    pub address: ListenAddress,
     /// Peers that may state tenant, priority, cost, attempt number, deadline and forwarded-for.
     pub trusted_peers: Vec<PeerRange>,
     /// Whether unnamed loopback peers may state a deadline, for their own request. Default true.

@@ -82,6 +82,7 @@ pub(super) struct RawConfig {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawListener {
     pub(super) address: Option<String>,
+    pub(super) socket_mode: Option<String>,
     pub(super) trusted_peers: Vec<String>,
     pub(super) trust_loopback_deadline: Option<String>,
     pub(super) tls: Option<RawListenerTls>,

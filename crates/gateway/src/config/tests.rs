@@ -386,6 +386,21 @@ upstreams: {a: {endpoints: ['http://h:1']}}
 ",
     ),
     (
+        "sockets of this host",
+        "version: 1
+listeners:
+  - {address: unix:run/a.sock}
+  - {address: unix:/run/seawall-listens-here/with-a-path-that-is-longer-than-any-socket-can-have/\
+     because-108-bytes-are-all.sock}
+  - {address: unix:/run/a.sock, socket_mode: 0888}
+  - {address: unix:/run/b.sock, socket_mode: 01777}
+  - {address: unix:/run/a.sock, socket_mode: 0660}
+  - {address: 127.0.0.1:1, socket_mode: 0660}
+  - {address: /run/c.sock}
+upstreams: {a: {endpoints: ['unix:/run/a.sock']}}
+",
+    ),
+    (
         "endpoints that lead back here",
         "version: 1
 listeners: [{address: 0.0.0.0:8080}]
@@ -473,7 +488,7 @@ fn addresses_of_the_command_line_are_checked_like_those_of_a_file() {
     let url = "http://127.0.0.1:9000";
     let (config, _) =
         GatewayConfig::for_upstream(url, bound("127.0.0.1:0"), bound("[::1]:1")).unwrap();
-    assert_eq!(config.listeners[0].address, "127.0.0.1:0".parse().unwrap());
+    assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:0");
     assert_eq!(config.admin, "[::1]:1".parse().unwrap());
     for (listen, admin, field) in [
         (bound("0.0.0.0:9000"), None, "--upstream"),
@@ -492,6 +507,10 @@ fn addresses_of_the_command_line_are_checked_like_those_of_a_file() {
     let overrides = Overrides { listen: bound("127.0.0.1:3"), admin: None };
     let errors = parse(several.into_bytes(), "f".into(), None, &overrides, &|_| None).unwrap_err();
     assert_eq!(errors.fields().collect::<Vec<_>>(), ["listeners"]);
+    // A port in place of a socket has no permissions.
+    let socket = format!("{MINIMAL}listeners: [{{address: 'unix:/a', socket_mode: 0660}}]\n");
+    let (config, _) = parse(socket.into_bytes(), "f".into(), None, &overrides, &|_| None).unwrap();
+    assert_eq!(config.listeners[0].address.tcp(), bound("127.0.0.1:3"));
 }
 
 #[test]

@@ -14,43 +14,52 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::bind::BACKLOG;
 use super::drain::{DrainPhase, DrainView};
 use super::gauges::ConnectionGauges;
+use super::listener::Peer;
 use crate::wire::Socket;
 
 /// Something that connections come from.
 pub(super) trait Accept: Send + 'static {
     /// Waits for the next one.
-    fn accept(&self) -> impl Future<Output = io::Result<(Socket, SocketAddr)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Socket, Peer)>> + Send;
 
     /// Closes, after what had come already was handed to `take`.
-    fn finish(self, take: impl FnMut(Socket, SocketAddr));
+    fn finish(self, take: impl FnMut(Socket, Peer));
 }
 
 impl Accept for TcpListener {
-    async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+    async fn accept(&self) -> io::Result<(Socket, Peer)> {
         let (stream, peer) = Self::accept(self).await?;
         // Without it the socket is gone already, and the first read will say so.
         let _ = stream.set_nodelay(true);
         Ok((stream.into(), canonical(peer)))
     }
 
-    fn finish(self, mut take: impl FnMut(Socket, SocketAddr)) {
+    fn finish(self, take: impl FnMut(Socket, Peer)) {
         // Asked directly: tokio knows of a connection only once its reactor has run.
         let Ok(listener) = self.into_std() else { return };
-        loop {
-            match listener.accept() {
-                Ok((socket, peer)) => {
-                    let socket =
-                        socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
-                    if let Ok(socket) = socket {
-                        let _ = socket.set_nodelay(true);
-                        take(socket.into(), canonical(peer));
-                    }
-                }
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(_) => return,
-            }
+        let accept = || {
+            let (socket, peer) = listener.accept()?;
+            socket.set_nonblocking(true)?;
+            let _ = socket.set_nodelay(true);
+            Ok((TcpStream::from_std(socket)?.into(), canonical(peer)))
+        };
+        take_queued(accept, take);
+    }
+}
+
+/// Takes what the kernel holds, and no more than it can hold: who keeps coming is not waited for.
+pub(super) fn take_queued(
+    accept: impl Fn() -> io::Result<(Socket, Peer)>,
+    mut take: impl FnMut(Socket, Peer),
+) {
+    for _ in 0..=BACKLOG {
+        match accept() {
+            Ok((socket, peer)) => take(socket, peer),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(_) => return,
         }
     }
 }
@@ -68,7 +77,7 @@ pub(super) struct Acceptor<A, S> {
     pub(super) start: S,
 }
 
-impl<A: Accept, S: FnMut(Socket, SocketAddr, OwnedSemaphorePermit)> Acceptor<A, S> {
+impl<A: Accept, S: FnMut(Socket, Peer, OwnedSemaphorePermit)> Acceptor<A, S> {
     /// Accepts until the drain says to stop, then takes what is left and closes.
     pub(super) async fn run(mut self) {
         let mut drain = self.drain.clone();
@@ -110,8 +119,8 @@ impl<A: Accept, S: FnMut(Socket, SocketAddr, OwnedSemaphorePermit)> Acceptor<A, 
 }
 
 /// An IPv4 peer of a socket for both families is an IPv4 peer.
-fn canonical(peer: SocketAddr) -> SocketAddr {
-    SocketAddr::new(peer.ip().to_canonical(), peer.port())
+fn canonical(peer: SocketAddr) -> Peer {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port()).into()
 }
 
 /// Whether an error says that the next connection may well be accepted.
@@ -146,7 +155,7 @@ mod tests {
     }
 
     impl Accept for Failing {
-        async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+        async fn accept(&self) -> io::Result<(Socket, Peer)> {
             let after = self.clock.now().since(self.start).as_millis();
             let _ = self.asked.send(u64::try_from(after).unwrap());
             let error = self.errors.lock().unwrap().pop();
@@ -156,7 +165,7 @@ mod tests {
             }
         }
 
-        fn finish(self, _: impl FnMut(Socket, SocketAddr)) {}
+        fn finish(self, _: impl FnMut(Socket, Peer)) {}
     }
 
     /// When a listener that fails with `errors` is asked, in milliseconds, and how many were

@@ -79,7 +79,7 @@ mod tests {
         for host in ["127.0.0.1", "::1"] {
             let client = tokio::net::TcpStream::connect((host, port)).await.unwrap();
             let (_, peer) = crate::server::accept::Accept::accept(&listener).await.unwrap();
-            assert_eq!(peer, client.local_addr().unwrap(), "in its own family");
+            assert_eq!(peer, client.local_addr().unwrap().into(), "in its own family");
         }
     }
 

@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use seawall_policy::Timestamp;
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::conn::ConnSettings;
 use super::drain::{DrainPhase, DrainView};
-use super::{ListenerOptions, ServerOptions};
+use super::{Listener, ListenerOptions, ServerOptions};
 
 /// A listener as it should be.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(crate) struct Listening {
     /// Its number, for as long as the process lives.
     pub number: usize,
     /// Its socket, if it does not listen yet.
-    pub socket: Option<TcpListener>,
+    pub socket: Option<Listener>,
     /// Its limits.
     pub options: ListenerOptions,
 }
@@ -57,6 +56,8 @@ impl Control {
 pub(super) struct Open {
     pub(super) settings: Arc<ArcSwap<ConnSettings>>,
     pub(super) view: watch::Sender<DrainView>,
+    /// Ends once it has closed.
+    pub(super) acceptor: JoinHandle<()>,
 }
 
 /// The listeners of a server, and those it had whose connections are still there.
@@ -73,22 +74,30 @@ impl Doors {
     }
 
     /// A listener that accepts from now on.
-    pub(super) fn add(&mut self, number: usize, settings: ConnSettings) -> &Open {
-        let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let view = watch::Sender::new(DrainView::SERVING);
-        self.open.entry(number).or_insert(Open { settings, view })
+    pub(super) fn add(&mut self, number: usize, open: Open) {
+        self.open.insert(number, open);
     }
 
-    /// Closes every listener but those for which `stays` says yes.
-    pub(super) fn close_all_but(&mut self, now: Timestamp, stays: impl Fn(usize) -> bool) {
+    /// Closes every listener but those for which `stays` says yes, and waits until they are.
+    pub(super) async fn close_all_but(&mut self, now: Timestamp, stays: impl Fn(usize) -> bool) {
         self.closing.retain(|view| view.receiver_count() > 0);
-        for (_, open) in self.open.extract_if(.., |number, _| !stays(*number)) {
+        for open in self.open.extract_if(.., |number, _| !stays(*number)).map(|(_, open)| open) {
             open.view.send_replace(DrainView {
                 phase: DrainPhase::InFlight,
                 in_flight_until: Timestamp::MAX,
                 began: now,
                 accept_until: now,
             });
+            // What it panicked with was told where it did.
+            let _ = open.acceptor.await;
+            self.closing.push(open.view);
+        }
+    }
+
+    /// Waits until every listener is closed; they have been told to.
+    pub(super) async fn closed(&mut self) {
+        for open in std::mem::take(&mut self.open).into_values() {
+            let _ = open.acceptor.await;
             self.closing.push(open.view);
         }
     }

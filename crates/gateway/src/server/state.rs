@@ -1,6 +1,5 @@
 //! What the parts of one connection know of each other: its bytes, its requests, its timers.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -13,6 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use super::abandon::AbandonWindow;
 use super::drain::{DrainPhase, DrainView};
 use super::gauges::{CloseReason, ConnectionGauges, ReasonCell};
+use super::listener::Peer;
 use super::stall::StreamStall;
 use crate::wire::TlsFacts;
 
@@ -44,9 +44,9 @@ impl ConnInfo {
         self.state.answer_ended.store(at.as_nanos(), SeqCst);
     }
 
-    /// The address the connection came from.
+    /// Who the connection came from.
     #[must_use]
-    pub(crate) fn peer(&self) -> SocketAddr {
+    pub(crate) fn peer(&self) -> Peer {
         self.state.peer
     }
 
@@ -92,7 +92,7 @@ impl ConnInfo {
 /// One connection. Shared by its driver, its bytes and its requests.
 #[derive(Debug)]
 pub(super) struct ConnState {
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
     pub(super) tls: Option<TlsFacts>,
     pub(super) listener: usize,
     pub(super) protocol: DownstreamProtocol,
@@ -165,7 +165,7 @@ impl Drop for ConnGuard {
 /// What a new connection is made of.
 #[derive(Debug)]
 pub(super) struct ConnParts {
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
     pub(super) tls: Option<TlsFacts>,
     pub(super) listener: usize,
     pub(super) trusted: bool,

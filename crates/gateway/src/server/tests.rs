@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::bind::bind;
 use super::*;
 use crate::authority::Authority;
 use crate::headers::check_framing;

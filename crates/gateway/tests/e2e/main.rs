@@ -30,4 +30,5 @@ mod switches;
 mod tls;
 mod tls_renewal;
 mod tls_upstream;
+mod unix;
 mod upgrades;

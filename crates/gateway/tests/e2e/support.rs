@@ -17,7 +17,7 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 
 pub(crate) use caller::{Answer, Caller, RawCaller, get, post};
-pub(crate) use certs::{Ca, Folder, Leaf, TlsFront, tls_client, tls_connect};
+pub(crate) use certs::{Ca, Folder, Leaf, TlsFront, tls_client, tls_connect, tls_over};
 pub(crate) use gateway::{Gateway, Metrics, Setup};
 pub(crate) use upstream::{Arrival, Arrivals, Call, RawConn, RawUpstream, Upstream, answer};
 

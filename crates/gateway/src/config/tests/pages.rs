@@ -285,7 +285,8 @@ fn every_option_the_example_shows_is_accepted() {
         .replace("/etc/seawall/tls", &folder.display().to_string())
         // The roots of the machine that tests this are none of its business.
         .replace("ca: system", &format!("ca: {}", folder.join("ca.crt").display()))
-        .replace("[http://", "[https://");
+        .replace("[http://", "[https://")
+        .replace("address: 127.0.0.1:8080", "address: unix:/run/seawall.sock");
     accepted(&text);
     std::fs::remove_dir_all(&folder).unwrap();
 }

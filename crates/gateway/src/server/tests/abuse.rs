@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use super::frames::*;
+// By name: what a server calls a peer is in the other list.
+use super::frames::{Peer, *};
 use super::*;
 
 /// A server whose requests never end, the number it took, and whether it trusts its peers.

@@ -10,6 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, HandshakeKind, RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -135,7 +136,15 @@ pub(crate) async fn tls_connect(
     config: &Arc<ClientConfig>,
     name: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let socket = within(TcpStream::connect(address)).await?;
+    tls_over(within(TcpStream::connect(address)).await?, config, name).await
+}
+
+/// As [`tls_connect`], over a connection that is there.
+pub(crate) async fn tls_over<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: S,
+    config: &Arc<ClientConfig>,
+    name: &str,
+) -> std::io::Result<TlsStream<S>> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     within(TlsConnector::from(Arc::clone(config)).connect(name, socket)).await
 }

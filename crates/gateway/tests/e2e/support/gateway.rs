@@ -18,6 +18,7 @@ use super::{Answer, Body, Caller, Protocol, RawCaller, full, get, within};
 pub(crate) struct Setup {
     endpoints: Vec<String>,
     protocol: Protocol,
+    listen: String,
     listener: String,
     upstream: String,
     routes: Vec<String>,
@@ -30,6 +31,7 @@ impl Setup {
         Self {
             endpoints: vec![format!("http://{endpoint}")],
             protocol: Protocol::Http1,
+            listen: "127.0.0.1:0".to_owned(),
             listener: String::new(),
             upstream: String::new(),
             routes: Vec::new(),
@@ -55,6 +57,11 @@ impl Setup {
     /// Loopback peers are trusted with everything.
     pub(crate) fn trusted(self) -> Self {
         self.listener("trusted_peers: [127.0.0.1]")
+    }
+
+    /// Listens there.
+    pub(crate) fn listens(self, address: &str) -> Self {
+        Self { listen: address.to_owned(), ..self }
     }
 
     pub(crate) fn listener(mut self, keys: &str) -> Self {
@@ -88,8 +95,9 @@ impl Setup {
             Protocol::H2c => "h2c",
         };
         let mut yaml = format!(
-            "version: 1\nlisteners: [{{address: 127.0.0.1:0{}}}]\nadmin: {{address: 127.0.0.1:0}}\n\
+            "version: 1\nlisteners: [{{address: {}{}}}]\nadmin: {{address: 127.0.0.1:0}}\n\
              upstreams: {{up: {{endpoints: [{}], protocol: {protocol}{}}}}}\n{}",
+            self.listen,
             self.listener,
             endpoints.join(", "),
             self.upstream,
@@ -124,7 +132,9 @@ impl Gateway {
         let (lines, log) = mpsc::unbounded_channel();
         let writer = LogWriter { lines, partial: Vec::new() };
         let serving = within(seawall_gateway::start(config, writer)).await.unwrap();
-        let address = serving.listeners()[0];
+        // Nowhere, if it listens on a socket of this host.
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let address = serving.listeners().first().copied().unwrap_or(nowhere);
         Self { serving, address, log: Mutex::new(log) }
     }
 
