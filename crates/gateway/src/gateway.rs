@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use parking_lot::Mutex;
-use seawall::{Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
+use seawall::{Clock, Credentials, HttpClassify, KillSwitch, Stack, ThreadRng};
 use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, Rng};
 
 use crate::access_log::AccessLog;
@@ -74,6 +74,8 @@ pub(crate) struct Upstream {
     pub(crate) config: config::Upstream,
     pub(crate) stack: Stack,
     pub(crate) pool: Pool<RequestBody>,
+    /// What its requests prove themselves with.
+    pub(crate) credentials: Option<Credentials>,
     /// In the order of the configuration.
     pub(crate) endpoints: Vec<Offered>,
     /// Every endpoint by number, whether it is offered or not; the same under all configurations.
@@ -139,7 +141,7 @@ impl Gateway {
             .enumerate()
             .map(|(index, params)| {
                 let shared = (&resolver, tls.upstream(index).cloned(), clock);
-                Upstream::new(&config, index, params, shared)
+                Upstream::new(&config, index, params, shared, &diagnostics)
             })
             .collect();
         let kill_switch = audited(diagnostics.clone());

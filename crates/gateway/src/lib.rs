@@ -25,6 +25,7 @@ mod boot;
 mod calendar;
 mod conclude;
 mod config;
+mod credentials;
 mod diagnostics;
 mod exchange;
 mod forwards;
@@ -59,11 +60,11 @@ mod wire;
 pub use boot::{Ended, RunError, Serving, run, start};
 pub use config::{
     AccessLog, AdminAccess, AdminToken, Alpn, CertificateFiles, ClientAuth, Conditions,
-    ConfigErrors, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, Grpc, GrpcStreaming,
-    HeaderEdits, HeaderNames, HealthCheck, HostHeader, Limits, ListenAddress, Listener,
-    ListenerTls, OnAbandon, Origin, PathMatch, PeerRange, PerKey, Probe, Protocol, RateKeyOf,
-    Rates, RootsOf, Route, Rules, Sharing, TlsVersion, Upstream, UpstreamTimeouts, UpstreamTls,
-    Warning, WorstCase, parse_bind,
+    ConfigErrors, CredentialFile, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig,
+    Grpc, GrpcStreaming, HeaderEdits, HeaderNames, HealthCheck, HostHeader, Limits, ListenAddress,
+    Listener, ListenerTls, OnAbandon, Origin, PathMatch, PeerRange, PerKey, Probe, Protocol,
+    RateKeyOf, Rates, RootsOf, Route, Rules, Sharing, TlsVersion, Upstream, UpstreamTimeouts,
+    UpstreamTls, Warning, WorstCase, parse_bind,
 };
 pub use units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,

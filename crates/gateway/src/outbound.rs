@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+};
 use http_body_util::{BodyExt as _, Limited};
 use seawall::{Answer, AttemptContext, CallShared, Clock, HttpClassify, OnAbandon};
 use seawall_policy::{Cause, Outcome, Purpose, RetryAfter, Timestamp, remaining_to_send};
@@ -52,6 +54,8 @@ pub(crate) struct Outbound {
     pub(crate) protocol: Protocol,
     /// What makes it a gRPC call.
     pub(crate) grpc: Option<Outgoing>,
+    /// The field that carries the credential of its upstream, if it does not carry its own.
+    pub(crate) credential: Option<HeaderName>,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -198,6 +202,11 @@ impl Outbound {
         let announced = self.headers.contains_key(CONTENT_LENGTH);
         if self.protocol == Protocol::Http1 && self.upload.is_some() && !announced {
             request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        if let (Some(header), Some(secret)) = (&self.credential, context.credential())
+            && let Ok(value) = secret.header_value()
+        {
+            request.headers_mut().insert(header, value);
         }
         if let Some(names) = &self.names {
             let number = self.caller_attempt.max(context.number());
@@ -435,6 +444,7 @@ mod tests {
             names: None,
             protocol: Protocol::Http1,
             grpc: None,
+            credential: None,
             progress: Arc::default(),
         }
     }

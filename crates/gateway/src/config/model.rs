@@ -12,6 +12,7 @@ use super::rate::Rates;
 use super::tls::{ListenerTls, UpstreamTls};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
+use seawall::Credential;
 use seawall_policy::{
     BreakerOptions, BudgetOptions, BulkheadOptions, HedgeOptions, Hop, RetryOptions, RetryParams,
     StackConfig, StackParams, StopReason, worst_case_attempts, worst_case_time,
@@ -19,6 +20,7 @@ use seawall_policy::{
 
 use super::admin::AdminAccess;
 use super::balance::Sharing;
+use super::credentials::CredentialFile;
 use super::edits::HeaderEdits;
 use super::health::HealthCheck;
 use super::host_header::HostHeader;
@@ -63,6 +65,7 @@ impl GatewayConfig {
         let hop = Hop {
             total: route.total.or(hop.total),
             attempt_timeout: route.attempt.or(hop.attempt_timeout),
+            refresh: upstream.credentials.as_ref().map(|(file, _)| file.timeout),
             ..hop
         };
         let hop = route.retry.as_ref().map_or(hop, |retry| hop.with_retry(retry));
@@ -138,6 +141,8 @@ pub struct Upstream {
     pub protocol: Protocol,
     /// TLS, if its endpoints are `https`.
     pub tls: Option<UpstreamTls>,
+    /// What its requests prove themselves with, and the first of it. Default: nothing.
+    pub credentials: Option<(CredentialFile, Credential)>,
     /// Connections, all endpoints together. Default: the bulkhead's limit plus a tenth.
     pub max_connections: usize,
     /// Whom its requests are for. Default: as received.

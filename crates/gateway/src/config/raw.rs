@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::balance::{RawOutlier, RawSlowStart};
+use super::credentials::RawCredentials;
 use super::hedge::RawHedge;
 pub(super) use health::RawHealthCheck;
 pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
@@ -132,6 +133,7 @@ pub(super) struct RawUpstream {
     pub(super) endpoints: Vec<String>,
     pub(super) protocol: Option<String>,
     pub(super) tls: Option<RawUpstreamTls>,
+    pub(super) credentials: Option<RawCredentials>,
     pub(super) timeouts: RawTimeouts,
     pub(super) retry: Option<Switch<RawRetry>>,
     pub(super) retry_budget: Option<Switch<RawBudget>>,

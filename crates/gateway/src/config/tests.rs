@@ -336,6 +336,21 @@ routes:
 ",
     ),
     (
+        "credentials that cannot be used",
+        "version: 1
+upstreams:
+  a:
+    endpoints: ['http://h:1']
+    credentials: {file: /does/not/exist, header: Host, scheme: 'a b', timeout: 0s, override: maybe}
+  b:
+    endpoints: ['http://h:2']
+    credentials: {header: X-Key}
+  c:
+    endpoints: ['http://h:3']
+    credentials: {file: /dev/null, fill: x}
+",
+    ),
+    (
         "what makes no sense of a hedge",
         "version: 1
 upstreams:

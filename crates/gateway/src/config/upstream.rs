@@ -77,6 +77,7 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
         endpoints,
         protocol,
         tls,
+        credentials: super::credentials::read(&mut scope, raw),
         max_connections: connections as usize,
         host_header: host_header(&mut scope, &raw.host_header),
         timeouts,

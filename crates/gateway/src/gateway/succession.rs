@@ -18,6 +18,8 @@ use seawall_policy::{ConfigError, StackParams};
 use super::{Gateway, Known, Lane, Offered, Places, Upstream, place, pool_settings, shape};
 use crate::access_log::AccessLog;
 use crate::config::{self, GatewayConfig, HostHeader};
+use crate::credentials;
+use crate::diagnostics::Diagnostics;
 use crate::headers::Fields;
 use crate::health::Health;
 use crate::metrics::Metrics;
@@ -73,7 +75,8 @@ impl Gateway {
         let mut fresh = HashMap::new();
         for (index, (upstream, params)) in config.upstreams.iter().zip(&params).enumerate() {
             if self.predecessor(upstream).is_none() {
-                let made = Upstream::new(&config, index, params.clone(), shared(index));
+                let made =
+                    Upstream::new(&config, index, params.clone(), shared(index), &self.diagnostics);
                 self.kill_switch.attach(&made.stack)?;
                 fresh.insert(index, made);
             }
@@ -86,9 +89,9 @@ impl Gateway {
                     Some(old) => {
                         // What its breakers did is told under the names of then.
                         old.collect_transitions(self);
-                        old.succeed(&config, index, params, shared(index))
+                        old.succeed(&config, index, params, shared(index), &self.diagnostics)
                     }
-                    None => Upstream::new(&config, index, params, shared(index)),
+                    None => Upstream::new(&config, index, params, shared(index), &self.diagnostics),
                 },
             };
             upstreams.push(made);
@@ -157,6 +160,7 @@ impl Upstream {
         index: usize,
         params: StackParams,
         (resolver, tls, clock): Shared<'_>,
+        diagnostics: &Diagnostics,
     ) -> Self {
         let upstream = &config.upstreams[index];
         let routes = routes_of(config, index);
@@ -177,6 +181,7 @@ impl Upstream {
             pool: Pool::with_tls(pool_settings(upstream), targets, tls, resolver.clone(), clock),
             rules: HttpClassify::new().with_rules(upstream.rules.rules.clone()),
             rules_met: upstream.rules.names.iter().map(|_| AtomicU64::new(0)).collect(),
+            credentials: credentials::of(upstream, None, diagnostics),
             config: upstream.clone(),
             stack,
             lanes: routes
@@ -195,6 +200,7 @@ impl Upstream {
         index: usize,
         params: StackParams,
         shared: Shared<'_>,
+        diagnostics: &Diagnostics,
     ) -> Self {
         let upstream = &config.upstreams[index];
         let routes = routes_of(config, index);
@@ -222,6 +228,7 @@ impl Upstream {
         for (number, name) in made.lanes.iter().zip(wanted_lanes) {
             put(&mut lane_names, *number, name);
         }
+        let before = self.credentials.as_ref().map(|known| (&self.config, known));
         let numbered = made.endpoints.iter().zip(wanted);
         let endpoints: Vec<_> =
             numbered.map(|(&number, place)| Offered { number, name: place.name }).collect();
@@ -235,6 +242,7 @@ impl Upstream {
             pool: self.pool.clone(),
             rules: HttpClassify::new().with_rules(upstream.rules.rules.clone()),
             rules_met: self.rules_met_as(&upstream.rules.names),
+            credentials: credentials::of(upstream, before, diagnostics),
             config: upstream.clone(),
             stack: self.stack.clone(),
             lanes: lanes.map(|(&number, route)| Lane { number, route }).collect(),

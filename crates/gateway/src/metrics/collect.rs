@@ -2,6 +2,7 @@
 
 mod health;
 mod hedges;
+mod refreshes;
 mod standings;
 
 use std::fmt;
@@ -212,6 +213,7 @@ impl<'a> Scrape<'a> {
             Family::EndpointStanding => self.standings(),
             Family::Ejections | Family::EjectedRatio => self.ejections(family),
             Family::HedgesRefused => self.hedges_refused(),
+            Family::CredentialRefreshes => self.refreshes(),
             Family::PoolConnections => self.pool_connections(),
             Family::UnmatchedErrors => self.named(|upstream| &upstream.unmatched),
             Family::EndpointHealthy => self.healthy(),

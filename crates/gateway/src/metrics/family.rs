@@ -13,6 +13,7 @@ pub(super) enum Family {
     Hedges,
     HedgesWon,
     HedgesRefused,
+    CredentialRefreshes,
     RetryRatio,
     BudgetBalance,
     BudgetExhausted,

@@ -37,6 +37,7 @@ pub(super) enum Label {
     BreakerTo,
     EjectionReason,
     HedgeRefusal,
+    RefreshResult,
     PoolState,
     Handshake,
     UpstreamHandshake,
@@ -78,7 +79,11 @@ impl Label {
             Self::Stage => "stage",
             Self::BreakerTo => "to",
             Self::PoolState => "state",
-            Self::Handshake | Self::UpstreamHandshake | Self::Renewal | Self::Lookup => "result",
+            Self::Handshake
+            | Self::UpstreamHandshake
+            | Self::Renewal
+            | Self::Lookup
+            | Self::RefreshResult => "result",
             Self::Certificate => "certificate",
             Self::Version => "version",
             Self::ReloadResult => "result",
@@ -103,6 +108,7 @@ impl Label {
             Self::BreakerTo => BREAKER_STATES,
             Self::EjectionReason => &["failures", "slow", "probes"],
             Self::HedgeRefusal => HEDGE_REFUSALS,
+            Self::RefreshResult => REFRESH_RESULTS,
             Self::PoolState => POOL_STATES,
             Self::Handshake => &HandshakeResult::LABELS,
             Self::UpstreamHandshake => &UpstreamTls::LABELS,
@@ -356,6 +362,8 @@ const CLASSES: &[&str] =
     &["success", "refused_here", "not_processed", "rejected", "overloaded", "unknown", "cancelled"];
 /// In the order of [`breaker_state`].
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
+/// In the order of `RefreshResult::ALL`.
+const REFRESH_RESULTS: &[&str] = &["renewed", "unchanged", "failed", "timed_out"];
 /// In the order of `HedgeRefusal::ALL`.
 const HEDGE_REFUSALS: &[&str] = &[
     "retries_off",
@@ -386,6 +394,8 @@ mod tests {
 
     #[test]
     fn every_class_and_cause_stands_at_its_own_label() {
+        let results = seawall::RefreshResult::ALL.map(seawall::RefreshResult::as_str);
+        assert_eq!(REFRESH_RESULTS, results);
         assert!(HedgeRefusal::ALL.iter().map(|it| it.as_str()).eq(HEDGE_REFUSALS.iter().copied()));
         for known in [
             Class::Success,

@@ -1,5 +1,6 @@
 //! What the metrics are told at a scrape about state that others keep.
 
+use seawall::RefreshResult;
 use seawall_policy::{BreakerState, EjectionReason, HedgeRefusal, Standing};
 
 use crate::health::HealthView;
@@ -88,6 +89,8 @@ pub(crate) struct UpstreamSnapshot {
     pub rate_keys_evicted: Option<u64>,
     /// Hedges that won and those that were refused, by why; nothing where nothing is hedged.
     pub(crate) hedges: Option<(u64, [u64; HedgeRefusal::ALL.len()])>,
+    /// Refreshes of its credential since the start, by result; nothing where it has none.
+    pub(crate) refreshes: Option<[u64; RefreshResult::ALL.len()]>,
     /// Errors that no rule matches since the start, by kind.
     pub(crate) unmatched: Vec<(String, u64)>,
     /// Answers whose meaning a rule decided since the start, by the rule's name.

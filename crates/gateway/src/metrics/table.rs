@@ -78,6 +78,14 @@ pub(super) const TABLE: &[Row] = &[
         "Hedges that were due and not sent, by why; absent where nothing is hedged",
     ),
     Row::new(
+        Family::CredentialRefreshes,
+        "seawall_credential_refreshes",
+        COUNTER,
+        &[Label::Upstream, Label::RefreshResult],
+        "Times the credential was read again after a 401, by what came of it; absent where there \
+         is none",
+    ),
+    Row::new(
         Family::RetryRatio,
         "seawall_retry_ratio",
         GAUGE,

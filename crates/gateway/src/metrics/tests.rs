@@ -75,6 +75,7 @@ impl Source for Given {
         bridge.budget_exhausted = 12;
         (bridge.rate_available, bridge.rate_keys_evicted) = (Some(19), Some(20));
         bridge.hedges = Some((31, [32, 33, 34, 35, 36, 37, 38, 39, 40]));
+        bridge.refreshes = Some([41, 42, 43, 44]);
         bridge.unmatched = vec![("io_other_error".to_owned(), 18), ("other".to_owned(), 0)];
         let view = HealthView { healthy: true, passed: 20, failed: 21, last_failure: None };
         bridge.health = vec![(0, view)];

@@ -6,6 +6,7 @@ mod abandoned;
 mod admin_token;
 mod bulkheads;
 mod continues;
+mod credentials;
 mod deadlines;
 mod draining;
 mod fallbacks;

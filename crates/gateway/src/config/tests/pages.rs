@@ -282,6 +282,10 @@ fn every_option_the_example_shows_is_accepted() {
         // One of the two.
         .replace("  token: ${SEAWALL_ADMIN_TOKEN}\n", "")
         .replace("/etc/seawall/admin-token", &folder.join("admin-token").display().to_string())
+        .replace(
+            "/var/run/secrets/tokens/orders",
+            &folder.join("admin-token").display().to_string(),
+        )
         .replace("/etc/seawall/tls", &folder.display().to_string())
         // The roots of the machine that tests this are none of its business.
         .replace("ca: system", &format!("ca: {}", folder.join("ca.crt").display()))
