@@ -135,7 +135,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Source: RFC 6750, section 2.1.
+/// Source: seawall-design.
 const SCHEME: &str = "Bearer";
 /// Source: seawall-design.
 const TIMEOUT: Duration = Duration::from_secs(2);
