@@ -113,7 +113,7 @@ pub struct Credentials {
 struct Inner {
     issued: ArcSwap<Issued>,
     state: Mutex<State>,
-    /// Told at the end of each refresh.
+    /// Told at the end of each refresh, and when there is another credential without one.
     ended: watch::Sender<()>,
     source: Source,
     timeout: Duration,
@@ -197,6 +197,15 @@ impl Credentials {
         self.inner.issued.load().credential.clone()
     }
 
+    /// Puts another in force, as a refresh does: calls whose credential is rejected after this take
+    /// it at once. The same one again changes nothing. For whoever learns of a new one by itself.
+    pub fn replace(&self, credential: Credential) {
+        if self.inner.put(credential, |_| true) {
+            // Who waits for a refresh waits no longer.
+            self.inner.ended.send_replace(());
+        }
+    }
+
     /// How long a refresh may take.
     #[must_use]
     pub fn timeout(&self) -> Duration {
@@ -273,18 +282,35 @@ impl Run {
     async fn go(&mut self) {
         let inner = &self.credentials.inner;
         let due = inner.clock.instant(inner.clock.now().after(inner.timeout));
+        let before = inner.issued.load().generation;
         let renewed = timeout_at(due, (inner.source)()).await;
-        let issued = inner.issued.load();
         self.result = match renewed {
             Err(_) => RefreshResult::TimedOut,
             Ok(None) => RefreshResult::Failed,
-            Ok(Some(credential)) if credential == issued.credential => RefreshResult::Unchanged,
             Ok(Some(credential)) => {
-                let generation = issued.generation + 1;
-                inner.issued.store(Arc::new(Issued { credential, generation }));
-                RefreshResult::Renewed
+                // One that was put there meanwhile may be newer than what was read before that.
+                match inner.put(credential, |generation| generation == before) {
+                    true => RefreshResult::Renewed,
+                    false => RefreshResult::Unchanged,
+                }
             }
         };
+    }
+}
+
+impl Inner {
+    /// Puts a credential in force if it is another one, and `if_still` the generation in force is
+    /// the right one; whether it did.
+    fn put(&self, credential: Credential, if_still: impl FnOnce(u64) -> bool) -> bool {
+        // Whoever puts one there knows which was there before.
+        let _one = self.state.lock();
+        let issued = self.issued.load();
+        if credential == issued.credential || !if_still(issued.generation) {
+            return false;
+        }
+        let generation = issued.generation + 1;
+        self.issued.store(Arc::new(Issued { credential, generation }));
+        true
     }
 }
 

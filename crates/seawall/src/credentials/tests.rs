@@ -174,6 +174,26 @@ async fn a_rejection_of_an_older_credential_takes_the_newer_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_put_in_place_is_taken_at_once_by_whoever_waits_and_outlives_an_older_reading() {
+    let (credentials, asked) = counting(ms(500));
+    let stack = stack(&config()).with_credentials(credentials.clone());
+    let put = async {
+        sleep(ms(100)).await;
+        credentials.replace(Credential::new("put"));
+    };
+    let begun = stack.clock().now();
+    let ((report, seen), ()) = tokio::join!(write(&stack, "put"), put);
+    assert_eq!((report.result.unwrap(), seen), (200, vec!["secret-0".into(), "put".into()]));
+    assert_eq!(stack.clock().now().since(begun), ms(110), "the refresh is not waited for");
+    sleep(ms(500)).await;
+    assert_eq!((credentials.current().expose(), asked.get()), (&b"put"[..], 1));
+    assert_eq!(counts(&credentials), [0, 1, 0, 0], "what was read before is not taken");
+    let generation = credentials.issued().generation;
+    credentials.replace(Credential::new("put"));
+    assert_eq!(credentials.issued().generation, generation, "the same is no other one");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_during_a_refresh_leaks_nothing_and_stops_it_for_nobody() {
     let (credentials, asked) = counting(ms(50));
     let stack = stack(&config()).with_credentials(credentials.clone());
