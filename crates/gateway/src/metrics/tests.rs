@@ -528,36 +528,25 @@ fn page() -> String {
         .unwrap();
     }
     page.push_str(LABELS);
+    let labels = || TABLE.iter().flat_map(|row| row.labels.iter().map(move |at| (row, at)));
     let mut told = BTreeSet::new();
-    for row in TABLE {
-        for label in row.labels {
-            let of = if label.name() == "reason" {
-                format!("`reason` of `{}`", row.name())
-            } else {
-                format!("`{}`", label.name())
-            };
-            let values = match (label.fixed(), *label) {
-                ([], Label::Route) => "the route's name; `_none` where no route matched".to_owned(),
-                ([], Label::Upstream | Label::RouteUpstream) => "the upstream's name".to_owned(),
-                ([], Label::Endpoint) => "`host:port` as configured".to_owned(),
-                ([], Label::ErrorKind) => {
-                    "what an error's type says of it, like `io_other_error`; \
-                                           64 at most, the rest are `other`"
-                        .to_owned()
-                }
-                ([], Label::Rule) => "the rule's name, or its number from 0".to_owned(),
-                ([], Label::Listener) => "the address it is bound to".to_owned(),
-                ([], Label::StopReason) => {
-                    StopReason::ALL.map(|reason| format!("`{}`", reason.as_str())).join(" ")
-                }
-                ([], _) => "the version of the program".to_owned(),
-                (fixed, _) => {
-                    fixed.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(" ")
-                }
-            };
-            if told.insert(of.clone()) {
-                writeln!(page, "| {of} | {values} |").unwrap();
+    for (_, first) in labels() {
+        if !told.insert(first.name()) {
+            continue;
+        }
+        // The families that have each set of values.
+        let mut sets = Vec::<(String, Vec<String>)>::new();
+        for (row, label) in labels().filter(|(_, label)| label.name() == first.name()) {
+            let (values, family) = (values(*label), format!("`{}`", row.name()));
+            match sets.iter_mut().find(|(known, _)| *known == values) {
+                Some((_, families)) => families.push(family),
+                None => sets.push((values, vec![family])),
             }
+        }
+        let is_one = sets.len() == 1;
+        for (values, families) in sets {
+            let of = if is_one { String::new() } else { format!(" of {}", families.join(", ")) };
+            writeln!(page, "| `{}`{of} | {values} |", first.name()).unwrap();
         }
     }
     let bounds: Vec<_> = BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string()).collect();
@@ -568,6 +557,32 @@ fn page() -> String {
     )
     .unwrap();
     page
+}
+
+/// The values of a label, as the page tells them.
+fn values(label: Label) -> String {
+    let told = match label {
+        Label::Route => "the route's name; `_none` where no route matched",
+        Label::Upstream | Label::RouteUpstream => "the upstream's name",
+        Label::Endpoint => "`host:port` as configured",
+        Label::ErrorKind => {
+            "what an error's type says of it, like `io_other_error`; 64 at most, the rest are `other`"
+        }
+        Label::Rule => "the rule's name, or its number from 0",
+        Label::Listener => "the address it is bound to",
+        Label::Certificate => "the path of its file",
+        Label::Hash => "sixteen hexadecimal digits of the file's text",
+        Label::Version => "the version of the program",
+        Label::StopReason => {
+            let all = StopReason::ALL.map(|reason| format!("`{}`", reason.as_str()));
+            return all.join(" ");
+        }
+        fixed => {
+            let all = fixed.fixed().iter().map(|value| format!("`{value}`"));
+            return all.collect::<Vec<_>>().join(" ");
+        }
+    };
+    told.to_owned()
 }
 
 const HEAD: &str = "\
