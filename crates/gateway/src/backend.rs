@@ -12,7 +12,7 @@ use crate::admin::{
     Reloading, RetriesChange, RetriesState, RetriesView, SwitchView, UnknownUpstream, UpstreamView,
 };
 use crate::config::{AdminAccess, Protocol};
-use crate::credentials;
+use crate::credentials::Proof;
 use crate::gateway::{Gateway, Offered, Upstream, millis};
 use crate::metrics::{
     BreakerView, BulkheadView, ConfigView, Exposition, Format, ListenerView, PoolView, Present,
@@ -293,7 +293,7 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
             }
         }
     });
-    into.refreshes = upstream.credentials.as_ref().map(credentials::counts);
+    into.refreshes = upstream.proof.as_ref().map(Proof::refreshes);
     let pool = upstream.pool.stats();
     into.pool = PoolView {
         idle: pool.idle as u64,

@@ -42,6 +42,7 @@ mod rules;
 mod scope;
 mod tls;
 mod upstream;
+mod worst_case;
 
 #[cfg(test)]
 mod tests;
@@ -64,13 +65,14 @@ pub use listen::ListenAddress;
 pub use matching::{Conditions, PathMatch};
 pub use model::{
     AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames, Limits,
-    Listener, OnAbandon, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts, WorstCase,
+    Listener, OnAbandon, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts,
 };
 pub use origin::Origin;
 pub use rate::{PerKey, RateKeyOf, Rates};
 pub use report::{ConfigErrors, Warning};
 pub use rules::Rules;
 pub use tls::{Alpn, CertificateFiles, ClientAuth, ListenerTls, RootsOf, TlsVersion, UpstreamTls};
+pub use worst_case::WorstCase;
 
 use decode::{Notes, decode};
 use env::Lookup;
@@ -212,8 +214,8 @@ fn check(
     apply(&mut raw, &mut checker, overrides);
     let listeners = edge::listeners(&mut checker, &raw.listeners);
     let (admin, admin_access) = admin::admin(checker.scope("admin"), &raw.admin);
-    let mut upstreams = upstream::upstreams(&mut checker, &raw.upstreams);
     let headers = edge::headers(checker.scope("headers"), &raw.headers);
+    let mut upstreams = upstream::upstreams(&mut checker, &raw.upstreams, &headers);
     let routes = route::routes(&mut checker, &raw.routes, &mut upstreams, &headers);
     edge::distinct_sockets(&mut checker, &listeners, admin);
     edge::no_loops(&mut checker, &listeners, admin, &upstreams);

@@ -11,12 +11,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use parking_lot::Mutex;
-use seawall::{Clock, Credentials, HttpClassify, KillSwitch, Stack, ThreadRng};
+use seawall::{Clock, HttpClassify, KillSwitch, Stack, ThreadRng};
 use seawall_policy::{BulkheadOptions, ConfigError, ReturnPath, Rng};
 
 use crate::access_log::AccessLog;
 use crate::calendar::Calendar;
 use crate::config::{self, GatewayConfig, Protocol};
+use crate::credentials::Proof;
 use crate::diagnostics::Diagnostics;
 use crate::headers::Fields;
 use crate::health::Health;
@@ -75,7 +76,7 @@ pub(crate) struct Upstream {
     pub(crate) stack: Stack,
     pub(crate) pool: Pool<RequestBody>,
     /// What its requests prove themselves with.
-    pub(crate) credentials: Option<Credentials>,
+    pub(crate) proof: Option<Proof>,
     /// In the order of the configuration.
     pub(crate) endpoints: Vec<Offered>,
     /// Every endpoint by number, whether it is offered or not; the same under all configurations.

@@ -24,6 +24,7 @@ use crate::authority::Authority;
 use crate::body::Body;
 use crate::conclude::conclude;
 use crate::config::{HostHeader, Protocol, Route};
+use crate::credentials::Proof;
 use crate::exchange::Exchange;
 use crate::forwards::count_hop;
 use crate::gateway::{Gateway, Upstream};
@@ -64,7 +65,7 @@ pub(crate) async fn handle_request(
     exchange.called = true;
     let downstream = plan.upgrades.then(|| hyper::upgrade::on(upgradable(&mut parts)));
     let call = plan.call(route, gateway.lane(plan.route));
-    let credential = upstream.credential_for(&parts.headers);
+    let proof = upstream.proof_for(&parts.headers);
     let outbound = Arc::new(Outbound {
         method: parts.method,
         uri: plan.target,
@@ -87,15 +88,15 @@ pub(crate) async fn handle_request(
         names: upstream.config.send_deadline.then(|| gateway.config.headers.clone()),
         protocol: upstream.config.protocol,
         grpc: plan.grpc,
-        credential: credential.as_ref().map(|(header, _)| header.clone()),
+        credential: proof.map(|proof| proof.header().clone()),
         progress: Arc::clone(&exchange.progress),
     });
     if plan.upgrades {
         outbound.shared.forbid_hedge();
     }
     let abandon = Abandon { finish: upstream.finishes_abandoned(), outbound: &outbound };
-    let stack = credential.map_or_else(|| upstream.stack.clone(), |(_, stack)| stack);
-    let called = stack
+    let called = proof
+        .map_or(&upstream.stack, Proof::stack)
         .drive_from(exchange.arrival, call, shared, abandon, |context| {
             Arc::clone(&outbound).attempt(context)
         })

@@ -87,6 +87,7 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
         + 2 * u64::from(gateway.config.origin.file().is_some());
     // One look in turn, and one for a signal.
     let files = files + if gateway.tls.is_empty() { 0 } else { 2 };
+    let proofs = gateway.upstreams.iter().filter(|it| it.proof.is_some()).count() as u64;
     let (kinds, most_kinds) = gateway.unmatched.kinds();
     // For all and for each upstream, by the admin port and by the file.
     let most_offs = 2 * (gateway.upstreams.len() as u64 + 1);
@@ -114,7 +115,7 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
         },
         row(
             "blocking threads",
-            lookups + files,
+            lookups + files + proofs,
             "cannot be: one for each name lookup, one that looks at each file, one that reads it",
         ),
         QueueView {

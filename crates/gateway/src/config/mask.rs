@@ -1,9 +1,9 @@
 //! Hides users and passwords in what is shown of a configuration: errors end up in logs.
 //!
 //! In each word with an `@`, what stands before it is hidden: from behind `://`, or, where a colon
-//! but no scheme comes before, from the word's first letter. What stands behind the key `token` is
-//! hidden to the end of its line, unless it is the name of a variable alone. Rather too much than
-//! a password.
+//! but no scheme comes before, from the word's first letter. What stands behind the keys `token`,
+//! `secret` and `password` is hidden to the end of its line, unless it is the name of a variable
+//! alone. Rather too much than a password.
 
 use std::ops::Range;
 
@@ -50,8 +50,8 @@ impl Masked {
 
 /// Where users and passwords stand.
 fn credentials(line: &str) -> Vec<Range<usize>> {
-    // Tokens first: they may hold what looks like a user.
-    let mut found: Vec<_> = token(line).into_iter().collect();
+    // Secrets first: they may hold what looks like a user.
+    let mut found: Vec<_> = secret(line).into_iter().collect();
     let mut next = 0;
     for word in line.split_inclusive(char::is_whitespace) {
         let begin = next;
@@ -69,12 +69,15 @@ fn credentials(line: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Where what the first key `token` has begins, to the end of the line.
-fn token(line: &str) -> Option<Range<usize>> {
+/// Where what the first key of a secret has begins, to the end of the line.
+fn secret(line: &str) -> Option<Range<usize>> {
+    KEYS.iter().filter_map(|key| behind(line, key)).min_by_key(|hidden| hidden.start)
+}
+
+fn behind(line: &str, key: &str) -> Option<Range<usize>> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    line.match_indices(TOKEN).find_map(|(at, _)| {
-        let behind = at + TOKEN.len();
-        let rest = line[behind..].trim_start_matches(['\'', '"']).trim_start();
+    line.match_indices(key).find_map(|(at, _)| {
+        let rest = line[at + key.len()..].trim_start_matches(['\'', '"']).trim_start();
         if line[..at].ends_with(is_word) || !rest.starts_with(':') {
             return None;
         }
@@ -93,8 +96,8 @@ fn token(line: &str) -> Option<Range<usize>> {
     })
 }
 
-/// The key of a secret.
-const TOKEN: &str = "token";
+/// Keys of secrets: ours, and those that somebody may take for ours.
+const KEYS: [&str; 3] = ["token", "secret", "password"];
 /// Stands for a user and a password, whatever their length.
 const MASK: &str = "***";
 
@@ -123,6 +126,8 @@ mod tests {
             ("token: ${NAME}geheim", "token: ***"),
             ("max_tokens: 100, token_ratio: 0.1", "max_tokens: 100, token_ratio: 0.1"),
             ("max_token: 1", "max_token: 1"),
+            ("a: {secret: geheim, token: geheim}", "a: {secret: ***"),
+            ("a: {password: geheim, token: ${NAME}}", "a: {password: ***"),
             ("token:", "token:"),
             ("", ""),
         ] {

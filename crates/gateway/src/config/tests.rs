@@ -348,6 +348,19 @@ upstreams:
   c:
     endpoints: ['http://h:3']
     credentials: {file: /dev/null, fill: x}
+  d:
+    endpoints: ['http://h:4']
+    credentials: {token: geheim}
+  e:
+    endpoints: ['http://h:5']
+    credentials: {file: /does/not/exist, header: X-Who}
+  f:
+    endpoints: ['http://h:6']
+    credentials: {file: /does/not/exist, header: Transfer-Encoding}
+  g:
+    endpoints: ['http://h:7']
+    credentials: {file: /does/not/exist, header: X-Forwarded-For}
+headers: {tenant: X-Who}
 ",
     ),
     (

@@ -12,7 +12,7 @@ use super::advice::peak;
 use super::budget::budget;
 use super::health::health_check;
 use super::host_header::host_header;
-use super::model::{EndpointAddress, OnAbandon, Protocol, Upstream, UpstreamTimeouts};
+use super::model::{EndpointAddress, HeaderNames, OnAbandon, Protocol, Upstream, UpstreamTimeouts};
 use super::rate::rates;
 use super::raw::{Named, RawBreaker, RawBulkhead, RawTimeouts, RawUpstream, Switch};
 use super::report::Finding;
@@ -22,7 +22,11 @@ use super::{DAY, HOUR, MILLISECOND, hedge, rules, tls};
 use crate::units::format_duration;
 
 /// The upstreams in the order of the file.
-pub(super) fn upstreams(checker: &mut Checker, raw: &Named<RawUpstream>) -> Vec<Upstream> {
+pub(super) fn upstreams(
+    checker: &mut Checker,
+    raw: &Named<RawUpstream>,
+    names: &HeaderNames,
+) -> Vec<Upstream> {
     let mut top = checker.scope("");
     if raw.0.is_empty() {
         let help = "name at least one service: `upstreams: {orders: {endpoints: [http://…]}}`";
@@ -37,11 +41,11 @@ pub(super) fn upstreams(checker: &mut Checker, raw: &Named<RawUpstream>) -> Vec<
         }
     }
     let read = raw.0.iter().take(MAX_UPSTREAMS);
-    read.map(|(name, raw)| upstream(checker.scope(format!("upstreams.{name}")), name, raw))
+    read.map(|(name, raw)| upstream(checker.scope(format!("upstreams.{name}")), name, raw, names))
         .collect()
 }
 
-fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
+fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream, names: &HeaderNames) -> Upstream {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) || name.starts_with('_') {
         let allowed = "1 to 64 letters, digits, `-` and `_`, and not `_` first";
@@ -74,10 +78,10 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream) -> Upstream {
     most.advise(&mut scope, "timeouts.total", budget.is_some());
     Upstream {
         name: name.to_owned(),
+        credentials: super::credentials::read(&mut scope, raw, &endpoints, names),
         endpoints,
         protocol,
         tls,
-        credentials: super::credentials::read(&mut scope, raw),
         max_connections: connections as usize,
         host_header: host_header(&mut scope, &raw.host_header),
         timeouts,

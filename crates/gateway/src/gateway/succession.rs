@@ -18,7 +18,7 @@ use seawall_policy::{ConfigError, StackParams};
 use super::{Gateway, Known, Lane, Offered, Places, Upstream, place, pool_settings, shape};
 use crate::access_log::AccessLog;
 use crate::config::{self, GatewayConfig, HostHeader};
-use crate::credentials;
+use crate::credentials::Proof;
 use crate::diagnostics::Diagnostics;
 use crate::headers::Fields;
 use crate::health::Health;
@@ -181,7 +181,7 @@ impl Upstream {
             pool: Pool::with_tls(pool_settings(upstream), targets, tls, resolver.clone(), clock),
             rules: HttpClassify::new().with_rules(upstream.rules.rules.clone()),
             rules_met: upstream.rules.names.iter().map(|_| AtomicU64::new(0)).collect(),
-            credentials: credentials::of(upstream, None, diagnostics),
+            proof: Proof::new(upstream, &stack, None, diagnostics),
             config: upstream.clone(),
             stack,
             lanes: routes
@@ -228,7 +228,6 @@ impl Upstream {
         for (number, name) in made.lanes.iter().zip(wanted_lanes) {
             put(&mut lane_names, *number, name);
         }
-        let before = self.credentials.as_ref().map(|known| (&self.config, known));
         let numbered = made.endpoints.iter().zip(wanted);
         let endpoints: Vec<_> =
             numbered.map(|(&number, place)| Offered { number, name: place.name }).collect();
@@ -242,7 +241,7 @@ impl Upstream {
             pool: self.pool.clone(),
             rules: HttpClassify::new().with_rules(upstream.rules.rules.clone()),
             rules_met: self.rules_met_as(&upstream.rules.names),
-            credentials: credentials::of(upstream, before, diagnostics),
+            proof: Proof::new(upstream, &self.stack, self.proof.as_ref(), diagnostics),
             config: upstream.clone(),
             stack: self.stack.clone(),
             lanes: lanes.map(|(&number, route)| Lane { number, route }).collect(),

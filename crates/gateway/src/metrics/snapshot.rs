@@ -1,8 +1,8 @@
 //! What the metrics are told at a scrape about state that others keep.
 
-use seawall::RefreshResult;
 use seawall_policy::{BreakerState, EjectionReason, HedgeRefusal, Standing};
 
+use crate::credentials::Refreshes;
 use crate::health::HealthView;
 use crate::reload::Reloaded;
 use crate::server::CloseReason;
@@ -90,7 +90,7 @@ pub(crate) struct UpstreamSnapshot {
     /// Hedges that won and those that were refused, by why; nothing where nothing is hedged.
     pub(crate) hedges: Option<(u64, [u64; HedgeRefusal::ALL.len()])>,
     /// Refreshes of its credential since the start, by result; nothing where it has none.
-    pub(crate) refreshes: Option<[u64; RefreshResult::ALL.len()]>,
+    pub(crate) refreshes: Option<Refreshes>,
     /// Errors that no rule matches since the start, by kind.
     pub(crate) unmatched: Vec<(String, u64)>,
     /// Answers whose meaning a rule decided since the start, by the rule's name.

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use seawall::Clock;
 
+use crate::reloads::Place;
 use crate::support::*;
 
 /// A request with this message.
@@ -239,6 +240,24 @@ async fn a_status_in_the_head_is_tried_again_where_the_route_or_a_key_allows_it(
         assert_eq!(answer.header("detail-bin"), Some("AQ"));
         assert!(answer.body.is_empty() && answer.trailers.is_none(), "still all head");
     }
+}
+
+#[tokio::test]
+async fn a_rejected_token_is_read_again_where_the_status_is_in_the_head() {
+    let place = Place::new();
+    let file = place.at("token");
+    std::fs::write(&file, "old").unwrap();
+    let (upstream, arrivals) =
+        Upstream::scripted(Protocol::H2c, |_, arrival| match arrival.header("authorization") {
+            Some("Bearer new") => answered(fields(&[("grpc-status", "0")])),
+            _ => trailers_only("16", &[]),
+        })
+        .await;
+    let keys = format!("credentials: {{file: '{}'}}", file.display());
+    let gateway = setup(upstream).upstream(&keys).start().await;
+    std::fs::write(&file, "new").unwrap();
+    let answer = ask(&gateway, unary("/orders.Orders/Put")).await;
+    assert_eq!((status(&answer), arrivals.lock().unwrap().len()), ("0", 2));
 }
 
 #[tokio::test]
