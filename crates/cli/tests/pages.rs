@@ -249,7 +249,7 @@ fn the_code_map_is_made_of_the_modules_own_words() {
 
 fn code_map() -> String {
     let mut map = String::new();
-    for name in ["policy", "seawall", "gateway", "cli"] {
+    for name in ["policy", "seawall", "gateway", "lab", "cli"] {
         writeln!(map, "\n### {name}\n\n| file | first sentence |\n|---|---|").unwrap();
         let src = format!("crates/{name}/src/");
         for file in below(&src, ".rs") {

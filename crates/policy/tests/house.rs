@@ -15,7 +15,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("seawall-stores", &["seawall-policy"]),
     ("seawall-gateway", &["seawall", "seawall-stores", "seawall-policy"]),
     ("seawall-consumer", &["seawall", "seawall-stores", "seawall-policy"]),
-    ("seawall-lab", &["seawall", "seawall-policy"]),
+    ("seawall-lab", &["seawall-policy"]),
     ("seawall-audit", &["seawall-policy"]),
     (
         "seawall-cli",
