@@ -281,7 +281,7 @@ const OPTIONS: [(&str, &str); 3] = [
     ("admin.address", "--admin"),
 ];
 /// Source: seawall-design.
-const MAX_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_BYTES: u64 = 1 << 20;
 /// The shortest time limit there is: what is written in whole milliseconds, and not zero.
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);

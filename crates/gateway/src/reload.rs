@@ -9,25 +9,23 @@
 //! One reload at a time; asked for again and again meanwhile, one more follows. A process that
 //! drains reloads nothing.
 
-mod watch;
-
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use seawall::FileWatch;
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::access_log::AccessLog;
 use crate::boot::{listener_options, open_listener, server_options};
-use crate::config::{AccessLog as LogTo, GatewayConfig};
+use crate::config::{AccessLog as LogTo, GatewayConfig, MAX_BYTES};
 use crate::diagnostics::Topic;
 use crate::gateway::Gateway;
 use crate::server::{Control, DrainPhase, DrainView, Listener, Listening};
-
-pub(crate) use watch::watch_file;
 
 /// The configuration in force, and the way to another.
 #[derive(Debug)]
@@ -295,6 +293,16 @@ impl Reloader {
     }
 }
 
+/// Follows the file for as long as it is polled; at once over where there is none.
+pub(crate) async fn watch_file(reloader: &Reloader) {
+    let Some(path) = reloader.gateway().config.origin.file().map(Path::to_owned) else { return };
+    let mut watch = FileWatch::new(LOOK_EVERY, MAX_BYTES);
+    loop {
+        watch.changed(|| vec![path.clone()]).await;
+        reloader.file_changed().await;
+    }
+}
+
 /// Sockets that stay open have the permissions of the new configuration; the others have them.
 fn set_modes(gateway: &Gateway) {
     for listener in &gateway.config.listeners {
@@ -310,3 +318,5 @@ fn set_modes(gateway: &Gateway) {
 
 /// The longest a file may take to be read. Source: seawall-design.
 const READING: Duration = Duration::from_secs(5);
+/// Source: seawall-design.
+const LOOK_EVERY: Duration = Duration::from_millis(500);

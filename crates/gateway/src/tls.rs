@@ -1,8 +1,8 @@
 //! TLS on either side: what the files hold, what is made of them, and when they are read again.
 //!
 //! Certificates are replaced while the process runs, and whoever replaces them has no time to wait
-//! for a restart. So every file is read again every two seconds and at a SIGHUP, and compared by
-//! its content: an atomic rename, a symlink that moves (`..data` of Kubernetes) and a file written
+//! for a restart. So every file is read again every second and at a SIGHUP, and compared by its
+//! content: an atomic rename, a symlink that moves (`..data` of Kubernetes) and a file written
 //! in place all look the same. What can be used is used for every handshake from then on; the
 //! connections there are go on. What cannot be used changes nothing: the last good material stays,
 //! a line says why, and `seawall_tls_reload_failing` is 1 until it is mended.

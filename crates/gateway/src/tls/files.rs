@@ -162,4 +162,4 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// More than all the roots of a system take. Source: own choice.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -2,18 +2,19 @@
 
 mod succession;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
-use seawall::Clock;
+use seawall::{Clock, FileWatch};
 use seawall_policy::ConfigError;
 use tokio::sync::Semaphore;
 
 use super::certificate::CertificateView;
-use super::files::{Contents, FileError};
+use super::files::{Contents, FILE_BYTES_MAX, FileError};
 use super::server::ListenerTls;
 use super::{UpstreamTls, client, provider, server};
 use crate::config::{self, Alpn, GatewayConfig, Protocol};
@@ -54,8 +55,8 @@ struct Entry {
     used: u64,
     /// The same of `client_ca` alone.
     trust: u64,
-    /// What files that could not be used held, and whether it was told.
-    bad: Option<(u64, bool)>,
+    /// What files that could not be used held, once it was told.
+    bad: Option<u64>,
 }
 
 impl Entry {
@@ -185,9 +186,9 @@ impl TlsStore {
         self.listeners.iter().any(Option::is_some)
     }
 
-    /// Whether there are files to look at.
+    /// Whether there is none at all.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.lock().is_empty()
+        self.listeners.iter().all(Option::is_none) && self.upstreams.iter().all(Option::is_none)
     }
 
     /// Handshakes of callers under way, and as many as may be.
@@ -228,19 +229,24 @@ impl TlsStore {
         tokio::task::spawn_blocking(move || self.reload()).await.unwrap_or_default()
     }
 
-    /// Looks at the files of the store in force every two seconds, for as long as it is polled.
+    /// Follows the files of the store in force for as long as it is polled.
     pub(crate) async fn watch(store: impl Fn() -> Arc<Self>) {
+        let mut watch = FileWatch::new(LOOK_EVERY, FILE_BYTES_MAX);
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            watch.changed(|| store().files()).await;
             let store = store();
-            if !store.is_empty() {
-                // One look at a time; what it found is told where it is found.
-                let _ = tokio::task::spawn_blocking(move || store.look(false)).await;
-            }
+            // One look at a time; what it found is told where it is found.
+            let _ = tokio::task::spawn_blocking(move || store.look(false)).await;
         }
     }
 
-    /// What cannot be used is told when it was seen twice: a pair is seldom written at once.
+    fn files(&self) -> Vec<PathBuf> {
+        let of_listeners = self.listeners.iter().flatten().flat_map(|tls| tls.options().files());
+        let of_upstreams = self.upstreams.iter().flatten().flat_map(|tls| tls.options().files());
+        of_listeners.chain(of_upstreams).map(Path::to_owned).collect()
+    }
+
+    /// What cannot be used is told once, and whenever somebody asked.
     pub(super) fn look(&self, asked: bool) -> Reloaded {
         let mut reloaded = Reloaded::default();
         let mut entries = self.entries.lock();
@@ -251,7 +257,7 @@ impl TlsStore {
                 entry.bad = None;
                 continue;
             }
-            if !asked && entry.bad == Some((seen, true)) {
+            if !asked && entry.bad == Some(seen) {
                 reloaded.failed.push(entry.name.clone());
                 continue;
             }
@@ -264,21 +270,18 @@ impl TlsStore {
                     self.tell_renewed(&entry.name, &views);
                 }
                 Err(why) => {
-                    let again = asked || matches!(entry.bad, Some((before, _)) if before == seen);
-                    if again {
-                        self.failed.fetch_add(1, Relaxed);
-                        self.diagnostics.error(
-                            Topic::Tls,
-                            "certificates not renewed; the last good ones stay",
-                            &[("of", &entry.name), ("error", &why)],
-                        );
-                        reloaded.failed.push(format!("{}.{why}", entry.name));
-                    }
-                    entry.bad = Some((seen, again));
+                    self.failed.fetch_add(1, Relaxed);
+                    self.diagnostics.error(
+                        Topic::Tls,
+                        "certificates not renewed; the last good ones stay",
+                        &[("of", &entry.name), ("error", &why)],
+                    );
+                    reloaded.failed.push(format!("{}.{why}", entry.name));
+                    entry.bad = Some(seen);
                 }
             }
         }
-        let failing = entries.iter().any(|entry| matches!(entry.bad, Some((_, true))));
+        let failing = entries.iter().any(|entry| entry.bad.is_some());
         self.failing.store(failing, Relaxed);
         reloaded
     }
@@ -333,4 +336,4 @@ fn broken(name: &str, error: &rustls::Error) -> ConfigError {
 /// Handshakes of callers at once; more wait within the time for a head. Source: own choice.
 const HANDSHAKES_MAX: usize = 1_024;
 /// Source: own choice: soon, and next to nothing for a few small files.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_secs(1);

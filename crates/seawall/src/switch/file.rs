@@ -1,16 +1,16 @@
 //! A file as a switch: one line that says `on`, or `off 10m` and why.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::audit::{AuditEvent, AuditLine};
 use super::{KillSwitch, Off, Scope, TTL_MAX, Voice};
+use crate::file_watch::{FileContent, FileWatch};
 
 impl KillSwitch {
-    /// Follows a file for as long as it is polled; spawn it. Looks every 200 ms and reads the file
-    /// when its time of modification or its content has changed.
+    /// Follows a file for as long as it is polled; spawn it. Looks ten times a second; what the
+    /// file says counts once two looks agree.
     ///
     /// The file holds one line:
     /// - `off 10m storm on the order book`: retries of every stack off for ten minutes *from the
@@ -24,24 +24,23 @@ impl KillSwitch {
     pub async fn watch_file(&self, path: impl Into<PathBuf>) {
         let path = path.into();
         let voice = Voice::File(format!("file {}", path.display()));
-        let mut last = None;
-        loop {
-            let place = path.clone();
-            // A file system can hang; only this task waits for it.
-            let seen = tokio::task::spawn_blocking(move || Seen::look(&place)).await;
-            if let Ok(seen) = seen
-                && last.as_ref() != Some(&seen)
-            {
-                self.hear(&voice, &seen);
-                last = Some(seen);
+        let mut watch = FileWatch::new(LOOK_EVERY, MOST_BYTES);
+        let follow = async {
+            loop {
+                if let [found] = &*watch.changed(|| vec![path.clone()]).await {
+                    self.hear(&voice, &Seen::of(found));
+                }
             }
-            self.expire_at_now();
-            tokio::time::sleep(LOOK_EVERY).await;
+        };
+        // Neither ends.
+        tokio::select! {
+            () = self.watch() => {}
+            () = follow => {}
         }
     }
 
     /// Takes in what the file says now.
-    fn hear(&self, voice: &Voice, seen: &Seen) {
+    fn hear(&self, voice: &Voice, seen: &Seen<'_>) {
         let now = self.expire_at_now();
         let Voice::File(who) = voice else { return };
         let slot = (Scope::All, voice.clone());
@@ -79,32 +78,23 @@ impl KillSwitch {
     }
 }
 
-/// A look at the file.
-#[derive(Debug, PartialEq, Eq)]
-struct Seen {
+/// What was found there.
+#[derive(Debug)]
+struct Seen<'a> {
     /// Milliseconds since the Unix epoch.
     modified: u64,
-    /// Nothing where there is no file; an error by its kind, so that it is reported once.
-    content: Result<Vec<u8>, Option<io::ErrorKind>>,
+    /// Nothing where there is no file.
+    content: Result<&'a [u8], Option<io::ErrorKind>>,
 }
 
-impl Seen {
-    fn look(path: &Path) -> Self {
-        match Self::read(path) {
-            Ok(seen) => seen,
-            Err(error) => {
-                let kind = Some(error.kind()).filter(|kind| *kind != io::ErrorKind::NotFound);
-                Self { modified: 0, content: Err(kind) }
-            }
+impl<'a> Seen<'a> {
+    fn of(found: &'a FileContent) -> Self {
+        let kind =
+            |error: &io::Error| Some(error.kind()).filter(|kind| *kind != io::ErrorKind::NotFound);
+        Self {
+            modified: found.modified.map_or(0, unix_millis),
+            content: found.content.as_deref().map_err(kind),
         }
-    }
-
-    fn read(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let modified = file.metadata()?.modified()?;
-        let mut content = Vec::new();
-        file.take(MOST_BYTES + 1).read_to_end(&mut content)?;
-        Ok(Self { modified: unix_millis(modified), content: Ok(content) })
     }
 
     /// How long ago it was modified; a time ahead of us is now, so that it lengthens nothing.
@@ -112,8 +102,8 @@ impl Seen {
         Duration::from_millis(now_unix_ms.saturating_sub(self.modified))
     }
 
-    fn said(&self) -> Said<'_> {
-        let content = match &self.content {
+    fn said(&self) -> Said<'a> {
+        let content = match self.content {
             Ok(content) => content,
             Err(None) => return Said::On,
             Err(Some(_)) => return Said::Garbage("the file cannot be read"),
@@ -186,6 +176,6 @@ const UNITS: [(&str, Duration); 4] = [
 ];
 const ALLOWED: &str = "one line: `on`, or `off <time up to 24h, like 90s or 1h30m> [reason]`";
 /// Source: seawall-design.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A line is far shorter. Source: seawall-design.
 const MOST_BYTES: u64 = 4_096;
