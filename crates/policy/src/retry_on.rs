@@ -12,6 +12,8 @@
 //! | names the status | – | by the class | by the class | idempotent or keyed |
 //! | does not name it | no | no | no | no |
 
+use alloc::vec::Vec;
+
 use crate::error::ConfigError;
 use crate::outcome::{Cause, Class, Outcome};
 
@@ -72,6 +74,20 @@ impl RetryOn {
         }
         only.statuses[..statuses.len()].copy_from_slice(statuses);
         Ok(Self { only: Some(only) })
+    }
+
+    /// The classes and statuses that are listed, if any are.
+    #[must_use]
+    pub fn listed(&self) -> Option<(Vec<Class>, Vec<u16>)> {
+        let only = self.only.as_ref()?;
+        let classes = [
+            (Class::NotProcessed, only.not_processed),
+            (Class::Overloaded, only.overloaded),
+            (Class::Unknown, only.unknown),
+        ];
+        let classes = classes.into_iter().filter(|(_, is_listed)| *is_listed);
+        let statuses = only.statuses.into_iter().filter(|status| *status != 0);
+        Some((classes.map(|(class, _)| class).collect(), statuses.collect()))
     }
 
     pub(crate) fn says(&self, outcome: &Outcome) -> Listed {

@@ -146,6 +146,30 @@ impl HttpRule {
         self
     }
 
+    /// What such an answer means.
+    #[must_use]
+    pub const fn means(&self) -> Meaning {
+        self.means
+    }
+
+    /// One of these statuses; empty: any.
+    #[must_use]
+    pub fn statuses(&self) -> &[RangeInclusive<u16>] {
+        &self.statuses
+    }
+
+    /// What the fields must meet.
+    #[must_use]
+    pub fn headers(&self) -> &[HeaderCondition] {
+        &self.fields
+    }
+
+    /// Where the body has one of which values.
+    #[must_use]
+    pub fn body(&self) -> Option<(&str, &[String])> {
+        self.body.as_ref().map(|body| (&*body.pointer, &*body.equals))
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         if self.statuses.is_empty() && self.fields.is_empty() && self.body.is_none() {
             return Err(ConfigError::new("rules", "nothing", "a status, a header or a body"));
@@ -230,6 +254,12 @@ impl HttpRules {
         }
         rules.iter().try_for_each(HttpRule::check)?;
         Ok(Self { rules })
+    }
+
+    /// The rules, in the order in which they are asked.
+    #[must_use]
+    pub fn rules(&self) -> &[HttpRule] {
+        &self.rules
     }
 
     /// How many there are.
