@@ -9,6 +9,7 @@
 //! | `/upstreams` | GET | JSON, or an aligned table with `?format=text` |
 //! | `/queues` | GET | JSON: every queue with its bound, and what happens there |
 //! | `/retries` | GET | JSON: whether retries are on, per upstream |
+//! | `/config_dump` | GET | JSON: the configuration in force, defaults filled in, secrets hidden |
 //! | `/breakers` | PUT | `?upstream=…&mode=forced_open`, `disabled`, `metrics_only` or `normal`; optional `ttl` (10m), `who`, `reason` |
 //! | `/switches`, `/breakers` | GET | JSON: what is switched, by whom, and how long still |
 //! | `/reload` | POST | reads the configuration again; 422 with what is wrong, and nothing changed |
@@ -55,7 +56,7 @@ use crate::diagnostics::{Diagnostics, Topic};
 
 pub(crate) use self::switches::{BreakerChange, SwitchView};
 pub(crate) use self::views::{
-    AdminBackend, EndpointBreakerView, EndpointView, QueueView, Readiness, Reloading,
+    AdminBackend, ConfigView, EndpointBreakerView, EndpointView, QueueView, Readiness, Reloading,
     RetriesChange, RetriesState, RetriesView, UnknownUpstream, UpstreamView,
 };
 

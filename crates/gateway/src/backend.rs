@@ -8,7 +8,7 @@ use seawall::{Change, Scope};
 use tokio::sync::watch;
 
 use crate::admin::{
-    AdminBackend, BreakerChange, EndpointBreakerView, EndpointView, QueueView, Readiness,
+    self, AdminBackend, BreakerChange, EndpointBreakerView, EndpointView, QueueView, Readiness,
     Reloading, RetriesChange, RetriesState, RetriesView, SwitchView, UnknownUpstream, UpstreamView,
 };
 use crate::config::{AdminAccess, Protocol};
@@ -189,6 +189,18 @@ impl AdminBackend for Backend {
             let hash = reloader.gateway().config.origin.hash().to_owned();
             (reloaded, hash)
         })
+    }
+
+    fn config(&self) -> admin::ConfigView {
+        let (gateway, status) = (self.reloader.gateway(), self.reloader.status());
+        let origin = &gateway.config.origin;
+        admin::ConfigView {
+            file: origin.file().map(|file| file.display().to_string()),
+            hash: origin.hash().to_owned(),
+            generation: status.generation(),
+            in_force_since_unix_ms: status.in_force_since,
+            config: gateway.config.dump(),
+        }
     }
 
     fn render_metrics(&self, format: Format) -> String {

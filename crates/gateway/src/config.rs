@@ -18,6 +18,7 @@ mod balance;
 mod budget;
 mod credentials;
 mod decode;
+mod dump;
 mod edge;
 mod edits;
 mod env;
@@ -75,6 +76,7 @@ pub use tls::{Alpn, CertificateFiles, ClientAuth, ListenerTls, RootsOf, TlsVersi
 pub use worst_case::WorstCase;
 
 use decode::{Notes, decode};
+use dump::Given;
 use env::Lookup;
 use node::Node;
 use raw::{Named, RawConfig, RawListener, RawUpstream};
@@ -191,12 +193,12 @@ fn parse(
     let source = Arc::new(Source { name, text });
     let node = Node::parse(&source.text)
         .map_err(|finding| ConfigErrors::new(Arc::clone(&source), vec![*finding]))?;
-    let (raw, notes) = decode::<RawConfig>(&node, lookup);
+    let ((raw, notes), given) = Given::to(lookup, |lookup| decode::<RawConfig>(&node, lookup));
     let raw = raw.map_err(|error| {
         let finding = Finding::new("", error.to_string());
         ConfigErrors::new(Arc::clone(&source), vec![finding])
     })?;
-    let origin = Origin::new(file, overrides, &source);
+    let origin = Origin::new(file, overrides, &source, given);
     let checker = Checker { notes, warnings: Vec::new() };
     let (config, warnings) = check(raw, checker, source, overrides, lookup)?;
     Ok((GatewayConfig { origin, ..config }, warnings))

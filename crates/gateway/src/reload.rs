@@ -56,6 +56,13 @@ pub(crate) struct Status {
     pub(crate) in_force_since: u64,
 }
 
+impl Status {
+    /// How manieth the configuration in force is.
+    pub(crate) const fn generation(&self) -> u64 {
+        self.counts[Reloaded::Applied.index()] + 1
+    }
+}
+
 /// What became of one reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reloaded {

@@ -53,6 +53,7 @@ pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) 
             json(&queues)
         }
         Known::Retries => json(&desk.backend.retries()),
+        Known::ConfigDump => json(&desk.backend.config()),
         Known::SetRetries => {
             set_retries(desk, ends, caller, &query).unwrap_or_else(|refused| refused.answer())
         }
@@ -79,6 +80,7 @@ enum Known {
     SetRetries,
     Switches,
     ForceBreakers,
+    ConfigDump,
     Reload,
 }
 
@@ -110,6 +112,7 @@ fn find(path: &str, method: &Method) -> Result<Known, Refusal> {
         "/queues" => (Known::Queues, None),
         "/retries" => (Known::Retries, Some(Known::SetRetries)),
         "/switches" => (Known::Switches, None),
+        "/config_dump" => (Known::ConfigDump, None),
         "/breakers" => (Known::Switches, Some(Known::ForceBreakers)),
         other => {
             let error = ConfigError::new("path", shown(other), "one that GET / lists");
@@ -338,6 +341,7 @@ PUT  /retries?state=off&ttl=10m[&upstream=NAME][&reason=TEXT]
 PUT  /retries?state=on[&upstream=NAME][&reason=TEXT]
 GET  /switches            JSON: what is switched, by whom, how long still
 PUT  /breakers?upstream=NAME&mode=MODE[&ttl=10m][&who=NAME][&reason=TEXT]
+GET  /config_dump         JSON: the configuration in force, secrets hidden
 POST /reload              reads the configuration again; 422 with what is wrong
 ";
 /// Bytes of a request body that are read.

@@ -100,6 +100,14 @@ impl AdminBackend for Backend {
         Box::pin(async move { (reloaded, format!("by {}", by.ip())) })
     }
 
+    fn config(&self) -> ConfigView {
+        ConfigView {
+            generation: 3,
+            config: serde_json::json!({"version": "1"}),
+            ..Default::default()
+        }
+    }
+
     fn render_metrics(&self, format: Format) -> String {
         format!("{format:?}\n")
     }
@@ -216,12 +224,16 @@ async fn state_is_told_in_json_and_upstreams_in_a_table_too() {
         assert_eq!(queue[field], value, "{field}");
     }
     assert_eq!(read("GET /retries").await[0]["state"], "on");
+    let dump = read("GET /config_dump").await;
+    assert_eq!((&dump["generation"], &dump["config"]["version"]), (&3.into(), &"1".into()));
     let (_, head, table) = ask(served.address, "GET /upstreams?format=text", "").await;
     assert!(head.contains("content-type: text/plain"));
     assert!(table.lines().nth(1).unwrap().starts_with("bridge    e:1"), "{table}");
     let (status, _, index) = ask(served.address, "GET /", "").await;
     assert_eq!(status, 200);
-    for path in ["/livez", "/ready", "/metrics", "/upstreams", "/queues", "/retries"] {
+    for path in
+        ["/livez", "/ready", "/metrics", "/upstreams", "/queues", "/retries", "/config_dump"]
+    {
         assert!(index.contains(path), "{path}");
     }
 }
@@ -229,7 +241,7 @@ async fn state_is_told_in_json_and_upstreams_in_a_table_too() {
 #[tokio::test]
 async fn head_answers_as_get_without_a_body() {
     let served = serve().await;
-    for path in ["/", "/livez", "/metrics", "/upstreams", "/queues", "/retries"] {
+    for path in ["/", "/livez", "/metrics", "/upstreams", "/queues", "/retries", "/config_dump"] {
         let (status, head, body) = ask(served.address, &format!("HEAD {path}"), "").await;
         assert_eq!((status, body.as_str()), (200, ""), "{path}");
         let (_, got, full) = ask(served.address, &format!("GET {path}"), "").await;

@@ -44,8 +44,25 @@ pub(crate) trait AdminBackend: Send + Sync + std::fmt::Debug + 'static {
     fn force_breakers(&self, upstream: &str, change: BreakerChange) -> Result<(), UnknownUpstream>;
     /// Reads the configuration again, for who asks.
     fn reload(&self, by: SocketAddr) -> Reloading;
+    /// The configuration in force.
+    fn config(&self) -> ConfigView;
     /// The text of a scrape.
     fn render_metrics(&self, format: Format) -> String;
+}
+
+/// The configuration in force, secrets hidden.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ConfigView {
+    /// Where it was read; nothing where it came from the command line alone.
+    pub file: Option<String>,
+    /// Tells texts of the file apart.
+    pub hash: String,
+    /// 1 at the start, and one more with each reload that was applied.
+    pub generation: u64,
+    /// Since when, in milliseconds since the Unix epoch.
+    pub in_force_since_unix_ms: u64,
+    /// Every value, defaults filled in, under the keys of the file.
+    pub config: serde_json::Value,
 }
 
 /// A reload under way: what becomes of it, and the hash of what is in force then.

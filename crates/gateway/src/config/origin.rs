@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::dump::Given;
 use super::report::{ConfigErrors, Source, Warning};
 use super::{GatewayConfig, Overrides};
 
@@ -18,6 +19,7 @@ struct Written {
     listen: Option<SocketAddr>,
     admin: Option<SocketAddr>,
     hash: String,
+    given: Given,
 }
 
 impl PartialEq for Origin {
@@ -29,12 +31,18 @@ impl PartialEq for Origin {
 impl Eq for Origin {}
 
 impl Origin {
-    pub(super) fn new(file: Option<&Path>, overrides: &Overrides, source: &Source) -> Self {
+    pub(super) fn new(
+        file: Option<&Path>,
+        overrides: &Overrides,
+        source: &Source,
+        given: Given,
+    ) -> Self {
         Self(Some(Arc::new(Written {
             file: file.map(Path::to_owned),
             listen: overrides.listen,
             admin: overrides.admin,
             hash: format!("{:016x}", fnv1a(source.text.as_bytes())),
+            given,
         })))
     }
 
@@ -48,6 +56,11 @@ impl Origin {
     #[must_use]
     pub fn hash(&self) -> &str {
         self.0.as_ref().map_or("", |written| &written.hash)
+    }
+
+    /// What its variables gave.
+    pub(super) fn given(&self) -> Given {
+        self.0.as_ref().map(|written| written.given.clone()).unwrap_or_default()
     }
 
     /// Reads the file again, with the same addresses in place of its own; nothing where there is

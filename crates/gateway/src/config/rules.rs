@@ -121,7 +121,7 @@ fn body(scope: &mut Scope<'_>, raw: &RawBodyTest) -> (String, Vec<String>) {
     (pointer.unwrap_or_default(), raw.equals.iter().take(MAX_VALUES).cloned().collect())
 }
 
-const MEANINGS: [(&str, Meaning); 5] = [
+pub(super) const MEANINGS: [(&str, Meaning); 5] = [
     ("success", Meaning::Success),
     ("rejected", Meaning::Rejected),
     ("overloaded", Meaning::Overloaded),

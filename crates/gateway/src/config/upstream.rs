@@ -272,7 +272,7 @@ const TOTAL: Duration = Duration::from_secs(25);
 /// Source: seawall-design.
 const IDLE: Duration = Duration::from_secs(60);
 /// Buckets of a breaker's window. Source: hystrix-breaker.
-const WINDOW_BUCKETS: u32 = 10;
+pub(super) const WINDOW_BUCKETS: u32 = 10;
 /// Ten buckets of 10 ms. Source: seawall-design.
 const WINDOW_MIN: Duration = Duration::from_millis(100);
 /// Calls that may wait. Source: seawall-design.

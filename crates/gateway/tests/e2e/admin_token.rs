@@ -51,12 +51,18 @@ async fn on_every_address_a_token_is_asked_for_and_any_name_is_answered() {
         assert_eq!(told.headers[header::WWW_AUTHENTICATE], "Bearer");
         assert!(!told.text().contains("0123456789abcdef"), "{}", told.text());
     }
+    let dump = (Method::GET, "/config_dump");
+    assert_eq!(ask(&gateway, named, None, dump.clone()).await.status, 401);
+    let told = ask(&gateway, named, Some(TOKEN), dump).await;
+    assert_eq!(told.status, 200);
+    assert!(told.text().contains("\"token\":\"***\""), "{}", told.text());
+    assert!(!told.text().contains(TOKEN));
     let off = (Method::PUT, "/retries?state=off&ttl=1m");
     assert_eq!(ask(&gateway, named, None, off.clone()).await.status, 401);
     assert_eq!(ask(&gateway, named, Some(TOKEN), off).await.status, 200);
     let told = ask(&gateway, named, Some(TOKEN), metrics).await;
     assert_eq!(told.status, 200);
-    let counted = "seawall_admin_unauthorized_total 3";
+    let counted = "seawall_admin_unauthorized_total 4";
     assert!(told.text().lines().any(|line| line == counted), "{}", told.text());
     assert!(!told.text().contains(TOKEN));
 }

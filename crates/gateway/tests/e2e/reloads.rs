@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use http::Method;
 use seawall_gateway::GatewayConfig;
+use serde_json::Value;
 
 use crate::support::*;
 
@@ -89,6 +90,49 @@ async fn endpoints_and_routes_change_and_their_counts_go_on() {
         };
         assert_eq!(line["endpoint"], wanted.to_string());
     }
+}
+
+#[tokio::test]
+async fn the_dump_is_of_what_is_in_force_after_a_reload_and_after_a_refused_one() {
+    let place = Place::new();
+    let (file, token) = (place.at("seawall.yaml"), place.at("token"));
+    fs::write(&token, "s3cret-one").unwrap();
+    let keys = format!("credentials: {{file: '{}'}}", token.display());
+    let setup = Setup::new(named("one").await)
+        .upstream(&keys)
+        .route("path_prefix: /, request_headers: {set: {X-Key: s3cret-two}}");
+    fs::write(&file, setup.yaml()).unwrap();
+    let gateway = start(&file).await;
+    let dump = async || -> Value {
+        let told = gateway.admin(Method::GET, "/config_dump", "").await;
+        assert_eq!((told.status, told.header("content-type")), (200, Some("application/json")));
+        assert!(!told.text().contains("s3cret"), "{}", told.text());
+        serde_json::from_str(&told.text()).unwrap()
+    };
+    let attempt = "/config/upstreams/up/timeouts/attempt";
+    let first = dump().await;
+    assert_eq!(first["file"], file.display().to_string());
+    assert_eq!(first.pointer(attempt).unwrap(), "12s", "the default");
+    let file_of_token = first.pointer("/config/upstreams/up/credentials/file").unwrap();
+    assert_eq!(file_of_token, &token.display().to_string());
+    assert_eq!(first["generation"], 1);
+    assert!(first["in_force_since_unix_ms"].as_u64().unwrap() > 0);
+    // Another one is in force.
+    fs::write(&file, setup.clone().upstream("timeouts: {attempt: 3s}").yaml()).unwrap();
+    let reloaded: Value = serde_json::from_str(&gateway.reload().await.text()).unwrap();
+    let second = dump().await;
+    assert_eq!(second.pointer(attempt).unwrap(), "3s");
+    assert_eq!((&second["generation"], &second["hash"]), (&2.into(), &reloaded["hash"]));
+    assert_ne!(second["hash"], first["hash"]);
+    // One that is wrong changes nothing, and the same again makes no other.
+    fs::write(&file, setup.clone().upstream("timeouts: {attempt: 4}").yaml()).unwrap();
+    assert_eq!(gateway.reload().await.status, 422);
+    assert_eq!(dump().await, second);
+    fs::write(&file, setup.upstream("timeouts: {attempt: 3s}").yaml()).unwrap();
+    assert_eq!(gateway.reload().await.status, 200);
+    assert_eq!(dump().await, second);
+    let refused = gateway.admin(Method::POST, "/config_dump", "").await;
+    assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD")));
 }
 
 #[tokio::test]

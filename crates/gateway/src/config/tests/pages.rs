@@ -51,7 +51,7 @@ pub(super) fn forms() -> BTreeMap<String, Form> {
     forms
 }
 
-fn raw_keys() -> BTreeSet<String> {
+pub(super) fn raw_keys() -> BTreeSet<String> {
     let is_key = |path: &String| !path.is_empty() && !path.ends_with(['>', ']']);
     forms().into_keys().filter(is_key).collect()
 }
@@ -267,32 +267,49 @@ fn an_attempt_timeout_of_the_default_length_differs_only_in_what_is_slow() {
 
 #[test]
 fn every_option_the_example_shows_is_accepted() {
-    let folder = std::env::temp_dir().join(format!("seawall-example-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(vec!["orders.internal".to_owned()]).unwrap();
-    let certificate = certificate.self_signed(&key).unwrap().pem();
-    for name in ["tls", "other", "client"] {
-        std::fs::write(folder.join(format!("{name}.crt")), &certificate).unwrap();
-        std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    accepted(&everything_in(&Folder::new("example")));
+}
+
+/// The files that the example names.
+pub(super) struct Folder(pub(super) std::path::PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("seawall-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = vec!["orders.internal".to_owned()];
+        let certificate = rcgen::CertificateParams::new(names).unwrap();
+        let certificate = certificate.self_signed(&key).unwrap().pem();
+        for name in ["tls", "other", "client"] {
+            std::fs::write(folder.join(format!("{name}.crt")), &certificate).unwrap();
+            std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        }
+        std::fs::write(folder.join("ca.crt"), &certificate).unwrap();
+        std::fs::write(folder.join("admin-token"), "0123456789abcdef\n").unwrap();
+        std::fs::write(folder.join("token"), "an-orders-token\n").unwrap();
+        Self(folder)
     }
-    std::fs::write(folder.join("ca.crt"), &certificate).unwrap();
-    std::fs::write(folder.join("admin-token"), "0123456789abcdef\n").unwrap();
-    let text = everything()
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The example with every option switched on, its files in `folder`.
+pub(super) fn everything_in(Folder(folder): &Folder) -> String {
+    everything()
         // One of the two.
         .replace("  token: ${SEAWALL_ADMIN_TOKEN}\n", "")
         .replace("/etc/seawall/admin-token", &folder.join("admin-token").display().to_string())
-        .replace(
-            "/var/run/secrets/tokens/orders",
-            &folder.join("admin-token").display().to_string(),
-        )
+        .replace("/var/run/secrets/tokens/orders", &folder.join("token").display().to_string())
         .replace("/etc/seawall/tls", &folder.display().to_string())
         // The roots of the machine that tests this are none of its business.
         .replace("ca: system", &format!("ca: {}", folder.join("ca.crt").display()))
         .replace("[http://", "[https://")
-        .replace("address: 127.0.0.1:8080", "address: unix:/run/seawall.sock");
-    accepted(&text);
-    std::fs::remove_dir_all(&folder).unwrap();
+        .replace("address: 127.0.0.1:8080", "address: unix:/run/seawall.sock")
 }
 
 #[test]
