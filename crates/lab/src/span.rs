@@ -1,0 +1,293 @@
+//! How long things take: the distributions of service times, thinking times and delays.
+//!
+//! | span | what it is like | mean |
+//! |---|---|---|
+//! | fixed | always the same | itself |
+//! | exponential | no memory; most are short | as given |
+//! | log-normal | the middle of what servers really do | median · e^(σ²/2) |
+//! | Pareto, bounded | heavy tail; a few take as long as all others together | by its bounds |
+//! | two points | usual, and now and then rare | by the share |
+//! | normal, folded | around a mean, mirrored at zero | about as given |
+//! | trace | one of what was recorded, each as likely | of the record |
+//!
+//! Each span is drawn to the nanosecond. [`Span::mean`] and [`Span::second_moment`] are exact, for
+//! the formulas of [`exact`](crate::exact) to be fed with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_policy::{ConfigError, Rng};
+
+use crate::draw::Draw;
+
+/// A distribution of times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span(Law);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Law {
+    Fixed(Duration),
+    /// Seconds.
+    Exponential(f64),
+    LogNormal {
+        median: f64,
+        sigma: f64,
+    },
+    Pareto {
+        least: f64,
+        most: f64,
+        exponent: f64,
+    },
+    TwoPoints {
+        usual: f64,
+        rare: f64,
+        share: f64,
+    },
+    Normal {
+        mean: f64,
+        deviation: f64,
+    },
+    Trace(Arc<[Duration]>),
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self::fixed(Duration::ZERO);
+
+    /// Always this long.
+    #[must_use]
+    pub const fn fixed(span: Duration) -> Self {
+        Self(Law::Fixed(span))
+    }
+
+    /// Exponential, of this mean.
+    #[must_use]
+    pub const fn exponential(mean: Duration) -> Self {
+        Self(Law::Exponential(mean.as_secs_f64()))
+    }
+
+    /// Log-normal, by its median and the deviation of its logarithm; 0 to 3.
+    ///
+    /// # Errors
+    /// A deviation outside that range: beyond 3 one span in a thousand takes ten thousand medians.
+    pub fn log_normal(median: Duration, sigma: f64) -> Result<Self, ConfigError> {
+        check("sigma", sigma, 0.0, 3.0)?;
+        Ok(Self(Law::LogNormal { median: median.as_secs_f64(), sigma }))
+    }
+
+    /// Pareto between two bounds, its survival falling with this exponent; 0.1 to 10.
+    ///
+    /// # Errors
+    /// An exponent outside that range, a `least` of zero, or a `most` that is not above it.
+    pub fn pareto(least: Duration, most: Duration, exponent: f64) -> Result<Self, ConfigError> {
+        check("exponent", exponent, 0.1, 10.0)?;
+        if least.is_zero() {
+            return Err(ConfigError::new("least", "0", "a time above zero"));
+        }
+        if most <= least {
+            let allowed = format!("more than least, which is {least:?}");
+            return Err(ConfigError::new("most", format!("{most:?}"), allowed));
+        }
+        let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
+        Ok(Self(Law::Pareto { least, most, exponent }))
+    }
+
+    /// Usually the one; in this share of cases, 0 to 1, the other.
+    ///
+    /// # Errors
+    /// A share outside that range.
+    pub fn two_points(usual: Duration, rare: Duration, share: f64) -> Result<Self, ConfigError> {
+        check("share", share, 0.0, 1.0)?;
+        let (usual, rare) = (usual.as_secs_f64(), rare.as_secs_f64());
+        Ok(Self(Law::TwoPoints { usual, rare, share }))
+    }
+
+    /// The size of a normal number: |N(mean, deviation)|. The deviation is at most a quarter of
+    /// the mean, so that the mirror at zero is hardly ever looked into.
+    ///
+    /// # Errors
+    /// A larger deviation.
+    pub fn normal(mean: Duration, deviation: Duration) -> Result<Self, ConfigError> {
+        if deviation > mean / 4 {
+            let allowed = format!("at most a quarter of mean, which is {mean:?}");
+            return Err(ConfigError::new("deviation", format!("{deviation:?}"), allowed));
+        }
+        let (mean, deviation) = (mean.as_secs_f64(), deviation.as_secs_f64());
+        Ok(Self(Law::Normal { mean, deviation }))
+    }
+
+    /// One of these, each as likely as the others.
+    ///
+    /// # Errors
+    /// Nothing was recorded.
+    pub fn trace(recorded: &[Duration]) -> Result<Self, ConfigError> {
+        if recorded.is_empty() {
+            return Err(ConfigError::new("trace", "nothing", "at least one time"));
+        }
+        Ok(Self(Law::Trace(recorded.into())))
+    }
+
+    /// One time.
+    #[must_use]
+    pub fn draw(&self, draw: &mut Draw) -> Duration {
+        let seconds = match &self.0 {
+            Law::Fixed(span) => return *span,
+            Law::Trace(recorded) => {
+                let place = usize::try_from(draw.below(recorded.len() as u64)).unwrap_or(0);
+                return recorded[place];
+            }
+            Law::Exponential(mean) => mean * draw.exponential(),
+            Law::LogNormal { median, sigma } => median * libm::exp(sigma * draw.normal()),
+            Law::Pareto { least, most, exponent } => {
+                let cut = 1.0 - libm::pow(least / most, *exponent);
+                least * libm::pow(1.0 - draw.unit() * cut, -1.0 / exponent)
+            }
+            Law::TwoPoints { usual, rare, share } => {
+                if draw.happens(*share) {
+                    *rare
+                } else {
+                    *usual
+                }
+            }
+            Law::Normal { mean, deviation } => (mean + deviation * draw.normal()).abs(),
+        };
+        seconds_to_span(seconds)
+    }
+
+    /// The mean, in seconds.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.moment(1)
+    }
+
+    /// The mean of the square, in seconds squared.
+    #[must_use]
+    pub fn second_moment(&self) -> f64 {
+        self.moment(2)
+    }
+
+    fn moment(&self, power: i32) -> f64 {
+        let k = f64::from(power);
+        let raised = |seconds: f64| libm::pow(seconds, k);
+        match &self.0 {
+            Law::Fixed(span) => raised(span.as_secs_f64()),
+            // k! · meanᵏ, for the two powers asked for.
+            Law::Exponential(mean) => k * raised(*mean),
+            Law::LogNormal { median, sigma } => {
+                raised(*median) * libm::exp(k * k * sigma * sigma / 2.0)
+            }
+            Law::Pareto { least, most, exponent } => {
+                let scale = exponent * libm::pow(*least, *exponent)
+                    / (1.0 - libm::pow(least / most, *exponent));
+                let rest = k - exponent;
+                if rest.abs() < 1e-9 {
+                    return scale * libm::log(most / least);
+                }
+                scale * (libm::pow(*most, rest) - libm::pow(*least, rest)) / rest
+            }
+            Law::TwoPoints { usual, rare, share } => {
+                (1.0 - share) * raised(*usual) + share * raised(*rare)
+            }
+            // The mirror at zero, four deviations off, changes less than 10⁻⁵ of it.
+            Law::Normal { mean, deviation } => {
+                raised(*mean) + f64::from(power - 1) * deviation * deviation
+            }
+            Law::Trace(recorded) => {
+                let sum: f64 = recorded.iter().map(|span| raised(span.as_secs_f64())).sum();
+                sum / recorded.len() as f64
+            }
+        }
+    }
+}
+
+/// A time of so many seconds, to the nearest nanosecond; none below zero.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+pub(crate) fn seconds_to_span(seconds: f64) -> Duration {
+    Duration::from_nanos((seconds * 1e9 + 0.5) as u64)
+}
+
+/// Refuses what lies outside a range, or is no number.
+pub(crate) fn check(
+    field: &'static str,
+    value: f64,
+    least: f64,
+    most: f64,
+) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::new(field, value, format!("a number from {least} to {most}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::{Draws, Purpose};
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Whether drawn times have the moments that are computed, within `errors` standard errors of
+    /// the first moment, which are printed.
+    fn check_moments(span: &Span) {
+        let mut draw = Draws::new(5).stream(0, Purpose::Service);
+        let n = 200_000;
+        let drawn: Vec<f64> = (0..n).map(|_| span.draw(&mut draw).as_secs_f64()).collect();
+        let moment = |power: i32| drawn.iter().map(|x| x.powi(power)).sum::<f64>() / f64::from(n);
+        let (mean, second) = (moment(1), moment(2));
+        let error = |variance: f64| (variance / f64::from(n)).sqrt() * 5.0;
+        let of_mean = error((second - mean * mean).max(0.0)) + 1e-9;
+        assert!((mean - span.mean()).abs() < of_mean, "{span:?}: {mean} not {}", span.mean());
+        let of_second = error((moment(4) - second * second).max(0.0)) + 1e-9;
+        let exact = span.second_moment();
+        assert!((second - exact).abs() < of_second, "{span:?}: {second} not {exact}");
+    }
+
+    #[test]
+    fn drawn_times_have_the_moments_that_are_computed() {
+        let trace = [millis(1), millis(1), millis(2), millis(40)];
+        for span in [
+            Span::fixed(millis(7)),
+            Span::exponential(millis(7)),
+            Span::log_normal(millis(7), 0.8).unwrap(),
+            Span::pareto(millis(1), millis(1_000), 1.3).unwrap(),
+            Span::pareto(millis(1), millis(100), 1.0).unwrap(),
+            Span::pareto(millis(1), millis(100), 2.0).unwrap(),
+            Span::two_points(millis(1), millis(100), 0.01).unwrap(),
+            Span::normal(millis(10), millis(2)).unwrap(),
+            Span::trace(&trace).unwrap(),
+        ] {
+            check_moments(&span);
+        }
+    }
+
+    #[test]
+    fn bounds_hold_at_both_ends() {
+        let pareto = Span::pareto(millis(1), millis(20), 0.5).unwrap();
+        let mut draw = Draws::new(6).stream(0, Purpose::Service);
+        let drawn: Vec<_> = (0..50_000).map(|_| pareto.draw(&mut draw)).collect();
+        assert!(drawn.iter().all(|span| (millis(1)..=millis(20)).contains(span)));
+        assert!(drawn.iter().any(|span| *span > millis(19)));
+    }
+
+    #[test]
+    fn what_is_no_distribution_is_refused_with_field_value_and_range() {
+        let refused = [
+            Span::log_normal(millis(1), 3.1),
+            Span::log_normal(millis(1), f64::NAN),
+            Span::pareto(millis(1), millis(2), 0.0),
+            Span::pareto(Duration::ZERO, millis(2), 1.0),
+            Span::pareto(millis(2), millis(2), 1.0),
+            Span::two_points(millis(1), millis(2), 1.5),
+            Span::normal(millis(10), millis(3)),
+            Span::trace(&[]),
+        ];
+        let told: Vec<_> =
+            refused.iter().map(|span| span.clone().unwrap_err().to_string()).collect();
+        let fields = ["sigma", "sigma", "exponent", "least", "most", "share", "deviation", "trace"];
+        for (said, field) in told.iter().zip(fields) {
+            assert!(said.starts_with(&format!("field `{field}`")), "{said}");
+        }
+    }
+}
