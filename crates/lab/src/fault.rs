@@ -1,0 +1,200 @@
+//! What goes wrong, where, and when.
+//!
+//! | trouble | what a client sees |
+//! |---|---|
+//! | down | connections are refused |
+//! | silent | requests vanish; nothing ever comes back |
+//! | slow | work taken up takes so many times as long; on one server of many: a gray failure |
+//! | errors | this share of requests is answered with a status, at once and without work |
+//! | capacity | so many workers; those too many end what they are at |
+//! | pause | nothing moves, then everything goes on where it was |
+//! | restart | all that is inside is closed at the begin; down to the end |
+//! | hold | requests do not arrive, until all do at the end, in the order they were sent in |
+
+use seawall_policy::{ConfigError, Timestamp};
+
+use crate::span::check;
+
+/// One thing that goes wrong for a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    from: Timestamp,
+    until: Timestamp,
+    server: Option<u32>,
+    trouble: Trouble,
+}
+
+/// What goes wrong. See the module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trouble {
+    /// Connections are refused.
+    Down,
+    /// Requests vanish.
+    Silent,
+    /// Work takes so many times as long; 0.001 to 1,000,000.
+    Slow(f64),
+    /// Requests are answered with a status, 400 to 599, at once.
+    Errors {
+        /// How many of them, 0 to 1.
+        share: f64,
+        /// With which.
+        status: u16,
+    },
+    /// So many workers, from none.
+    Capacity(u32),
+    /// Nothing moves.
+    Pause,
+    /// What is inside is closed, and connections are refused to the end.
+    Restart,
+    /// Requests arrive at the end only.
+    Hold,
+}
+
+impl Fault {
+    /// Trouble on every server, or on one, from a time until another.
+    ///
+    /// # Errors
+    /// An end that is not after the begin, or a number outside its range.
+    pub fn new(
+        from: Timestamp,
+        until: Timestamp,
+        server: Option<u32>,
+        trouble: Trouble,
+    ) -> Result<Self, ConfigError> {
+        if until <= from {
+            return Err(ConfigError::new("until", until, format!("a time after from ({from})")));
+        }
+        match trouble {
+            Trouble::Slow(times) => check("slow", times, 0.001, 1e6)?,
+            Trouble::Errors { share, status } => {
+                check("share", share, 0.0, 1.0)?;
+                if !(400..=599).contains(&status) {
+                    return Err(ConfigError::new("status", status, "a status from 400 to 599"));
+                }
+            }
+            _ => {}
+        }
+        Ok(Self { from, until, server, trouble })
+    }
+
+    /// When it begins.
+    #[must_use]
+    pub const fn from(&self) -> Timestamp {
+        self.from
+    }
+
+    /// When it ends.
+    #[must_use]
+    pub const fn until(&self) -> Timestamp {
+        self.until
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn trouble(&self) -> Trouble {
+        self.trouble
+    }
+
+    /// The one server it hits, if it is one.
+    #[must_use]
+    pub const fn server(&self) -> Option<u32> {
+        self.server
+    }
+
+    pub(crate) fn hits(&self, server: u32) -> bool {
+        self.server.is_none_or(|one| one == server)
+    }
+}
+
+/// How a server is, by all faults of a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Condition {
+    pub(crate) refuses: bool,
+    pub(crate) is_silent: bool,
+    pub(crate) holds: bool,
+    /// Work takes so many times as long; faults multiply.
+    pub(crate) slow: f64,
+    /// Shares and statuses of errors; of several, the first that hits.
+    pub(crate) errors: Option<(f64, u16)>,
+    /// The fewest workers of all faults.
+    pub(crate) workers: Option<u32>,
+}
+
+impl Condition {
+    pub(crate) const GOOD: Self = Self {
+        refuses: false,
+        is_silent: false,
+        holds: false,
+        slow: 1.0,
+        errors: None,
+        workers: None,
+    };
+
+    /// Of a server at `now`.
+    pub(crate) fn of(faults: &[Fault], server: u32, now: Timestamp) -> Self {
+        let mut all = Self::GOOD;
+        let current = |fault: &&Fault| fault.from <= now && now < fault.until;
+        for fault in faults.iter().filter(|fault| fault.hits(server)).filter(current) {
+            match fault.trouble {
+                Trouble::Down | Trouble::Restart => all.refuses = true,
+                Trouble::Silent => all.is_silent = true,
+                Trouble::Hold => all.holds = true,
+                Trouble::Slow(times) => all.slow *= times,
+                Trouble::Errors { share, status } => {
+                    all.errors = all.errors.or(Some((share, status)));
+                }
+                Trouble::Capacity(workers) => {
+                    all.workers = Some(all.workers.map_or(workers, |fewer| fewer.min(workers)));
+                }
+                Trouble::Pause => {}
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    #[test]
+    fn a_server_suffers_from_all_faults_of_the_moment_that_hit_it() {
+        let fault = |from, until, server, trouble| {
+            Fault::new(at(from), at(until), server, trouble).unwrap()
+        };
+        let faults = [
+            fault(10, 20, None, Trouble::Slow(2.0)),
+            fault(15, 30, Some(1), Trouble::Slow(5.0)),
+            fault(15, 30, Some(1), Trouble::Capacity(3)),
+            fault(16, 30, None, Trouble::Capacity(4)),
+            fault(40, 50, Some(0), Trouble::Restart),
+        ];
+        let of = |server, now| Condition::of(&faults, server, at(now));
+        assert_eq!(of(0, 9), Condition::GOOD);
+        assert_eq!(of(0, 10), Condition { slow: 2.0, ..Condition::GOOD });
+        let both = Condition { slow: 10.0, workers: Some(3), ..Condition::GOOD };
+        assert_eq!(of(1, 19), both);
+        assert_eq!(of(1, 20), Condition { slow: 5.0, ..both });
+        assert_eq!(of(0, 29), Condition { workers: Some(4), ..Condition::GOOD });
+        assert_eq!(of(0, 30), Condition::GOOD);
+        assert_eq!(of(0, 45), Condition { refuses: true, ..Condition::GOOD });
+        assert_eq!(of(1, 45), Condition::GOOD);
+    }
+
+    #[test]
+    fn what_cannot_happen_is_refused() {
+        let new = |until, trouble| Fault::new(at(5), at(until), None, trouble);
+        let refused = [
+            new(5, Trouble::Down),
+            new(9, Trouble::Slow(0.0)),
+            new(9, Trouble::Errors { share: 1.1, status: 503 }),
+            new(9, Trouble::Errors { share: 0.5, status: 200 }),
+        ];
+        let told = refused.map(|fault| fault.unwrap_err().field().to_owned());
+        assert_eq!(told, ["until", "slow", "share", "status"]);
+    }
+}

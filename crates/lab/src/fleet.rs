@@ -1,0 +1,173 @@
+//! A fleet: clients that call servers over a network, each call run by the policy.
+//!
+//! ```text
+//!   client ── Operation over a Dependency ──▶ network ──▶ server: queue, workers
+//!     ▲         (seawall-policy, as in          delay        │ works on, whether or not
+//!     │          production)                    loss         │ somebody still waits
+//!     └──────────────── answer ◀─────────────────────────────┘
+//! ```
+//!
+//! Whether, when and where an attempt is made is decided by [`seawall_policy::Operation`] alone,
+//! and by nothing here: this module sends, waits and counts, as `seawall::Stack::drive` does on the
+//! real clock. An attempt that is given up is abandoned, its slot held by the policy's rules, while
+//! the server goes on with it; connections are there already.
+//!
+//! The same seed gives the same calls, network and work under every policy: draws belong to the
+//! client, its call and the attempt, not to their order.
+
+mod caller;
+mod hosts;
+mod ledger;
+mod policies;
+mod world;
+
+use std::time::Duration;
+
+use seawall_policy::{ConfigError, StackParams, Timestamp};
+
+use crate::draw::Draws;
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::rate::Rate;
+use crate::span::{Span, check};
+
+pub use ledger::{Counts, Report, Second};
+
+use world::World;
+
+/// A fleet to be simulated.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    /// How many clients; at most 16 million.
+    pub clients: u32,
+    /// When they call.
+    pub calls: Calls,
+    /// How each call is made.
+    pub policy: StackParams,
+    /// Who shares the state of the policies.
+    pub sharing: Sharing,
+    /// Between clients and servers.
+    pub network: Network,
+    /// How many servers, alike; the endpoints of every client's dependency. At most 10,000.
+    pub servers: u32,
+    /// What each of them is.
+    pub host: Host,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Calls that begin before are in the series and nowhere else.
+    pub warm_up: Timestamp,
+    /// No call begins from then on.
+    pub calls_until: Timestamp,
+    /// When it is over: what is still going on is counted as cut off, with its age.
+    pub ends: Timestamp,
+}
+
+/// When clients call.
+#[derive(Clone, Debug)]
+pub enum Calls {
+    /// At random, at this rate over the whole fleet, whatever became of the calls before.
+    Open(Rate),
+    /// Each client has one call at a time: the next begins this long after the last one began, or
+    /// at its end if that is later. The first begins within that time.
+    Serial(Span),
+    /// Each client thinks, calls, waits for the end, thinks again.
+    Closed(Span),
+}
+
+/// Who shares budgets, breakers, bulkheads and what is known of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Every client is a process of its own.
+    Each,
+    /// All are one, as behind a sidecar.
+    All,
+}
+
+/// What lies between.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// One way.
+    pub delay: Span,
+    /// The share of messages that never arrive, either way; 0 to 1.
+    pub loss: f64,
+}
+
+/// A server.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// How it works.
+    pub work: Work,
+    /// Whether it hears, one delay later, that nobody waits for a request any longer, and then
+    /// does not take it up. One that is being worked on is worked on to its end.
+    pub notices: bool,
+}
+
+/// How a server works.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Workers with a queue, first come, first served.
+    Queue {
+        /// How many are worked on at once, from 1.
+        workers: u32,
+        /// How many may wait; beyond, the answer is a 503 at once. `None`: all.
+        room: Option<u32>,
+        /// How long one takes.
+        service: Span,
+    },
+    /// All at once, each the slower the more there are when it comes.
+    Crowd {
+        /// How long one takes alone.
+        base: Duration,
+        /// And longer for each that is inside, itself among them.
+        each: Duration,
+    },
+}
+
+impl Fleet {
+    /// Simulates it once.
+    ///
+    /// # Errors
+    /// What can never work, by field, value and range.
+    pub fn run(&self, seed: u64) -> Result<Report, ConfigError> {
+        self.check()?;
+        let mut engine = Engine::new();
+        let mut world = World::new(self, Draws::new(seed));
+        world.begin(&mut engine);
+        engine.run_until(self.ends, &mut world);
+        Ok(world.report(&engine))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        check("clients", self.clients.into(), 1.0, MOST_CLIENTS)?;
+        check("servers", self.servers.into(), 1.0, MOST_SERVERS)?;
+        check("network.loss", self.network.loss, 0.0, 1.0)?;
+        if let Work::Queue { workers: 0, .. } = self.host.work {
+            return Err(ConfigError::new("host.workers", 0, "at least 1"));
+        }
+        if let Some(server) = self.faults.iter().find_map(Fault::server)
+            && server >= self.servers
+        {
+            let allowed = format!("a server below {}", self.servers);
+            return Err(ConfigError::new("fault.server", server, allowed));
+        }
+        for (field, time, least) in
+            [("calls_until", self.calls_until, self.warm_up), ("ends", self.ends, self.calls_until)]
+        {
+            if time < least || time > LAST {
+                let allowed = format!("a time from {least} to {LAST}");
+                return Err(ConfigError::new(field, time, allowed));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As many slots as an event can name, with room for the calls of each. Source: own choice.
+const MOST_CLIENTS: f64 = 16e6;
+/// Source: own choice (each is an endpoint of every client's dependency).
+const MOST_SERVERS: f64 = 1e4;
+/// 24 hours: virtual time itself ends after 78. Source: own choice.
+const LAST: Timestamp = Timestamp::from_millis(24 * 3_600_000);
+
+#[cfg(test)]
+mod tests;

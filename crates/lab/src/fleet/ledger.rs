@@ -1,0 +1,194 @@
+//! What is counted: offered, attempts, what arrives, goodput, and what nobody waited for.
+
+use std::fmt;
+use std::time::Duration;
+
+use seawall_policy::{Class, Done, StopReason, Timestamp};
+
+use crate::stats::Times;
+
+/// What happened in one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Second {
+    /// Calls that began.
+    pub offered: u64,
+    /// Attempts that were sent.
+    pub attempts: u64,
+    /// Attempts that reached a server.
+    pub arrived: u64,
+    /// Calls that were answered: somebody still waited.
+    pub good: u64,
+    /// Calls that ended otherwise.
+    pub failed: u64,
+    /// Attempts whose work was done and whose client still waited for it.
+    pub worked: u64,
+    /// Attempts whose work was done for nobody.
+    pub wasted: u64,
+}
+
+/// Sums over the calls that began after the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that began.
+    pub calls: u64,
+    /// Calls of which at least one attempt was sent.
+    pub sent: u64,
+    /// Attempts that were sent.
+    pub attempts: u64,
+    /// Calls that were answered.
+    pub good: u64,
+    /// Calls that ended otherwise.
+    pub failed: u64,
+    /// Calls still going on at the end.
+    pub cut_off: u64,
+    /// Ended calls by [`StopReason::index`].
+    pub stops: [u64; StopReason::ALL.len()],
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Sums after the warm-up.
+    pub counts: Counts,
+    /// Every second from time zero.
+    pub seconds: Vec<Second>,
+    /// From the begin of a call to its answer, of those answered.
+    pub times: Times,
+    /// How old the calls are that were still going on at the end.
+    pub cut_off: Times,
+    /// Events handled.
+    pub events: u64,
+    /// A digest of all events in their order.
+    pub digest: u64,
+}
+
+impl Report {
+    /// Attempts per call of which any was sent.
+    #[must_use]
+    pub fn amplification(&self) -> f64 {
+        ratio(self.counts.attempts, self.counts.sent)
+    }
+
+    /// The share of calls that were answered, of all that began and are not cut off.
+    #[must_use]
+    pub fn success(&self) -> f64 {
+        ratio(self.counts.good, self.counts.good + self.counts.failed)
+    }
+
+    /// Sums of the seconds in `from..until`.
+    #[must_use]
+    pub fn between(&self, from: usize, until: usize) -> Second {
+        let until = until.min(self.seconds.len());
+        let seconds = self.seconds.get(from..until).unwrap_or_default();
+        seconds.iter().fold(Second::default(), |sum, second| Second {
+            offered: sum.offered + second.offered,
+            attempts: sum.attempts + second.attempts,
+            arrived: sum.arrived + second.arrived,
+            good: sum.good + second.good,
+            failed: sum.failed + second.failed,
+            worked: sum.worked + second.worked,
+            wasted: sum.wasted + second.wasted,
+        })
+    }
+}
+
+/// All of it as lines of text, the same for the same run to the last byte.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { calls, sent, attempts, good, failed, cut_off, stops } = self.counts;
+        writeln!(f, "events {} digest {:016x}", self.events, self.digest)?;
+        writeln!(f, "calls {calls} sent {sent} attempts {attempts} good {good} failed {failed}")?;
+        writeln!(f, "cut_off {cut_off} oldest {:?}", self.cut_off.longest())?;
+        for (reason, count) in StopReason::ALL.iter().zip(stops).filter(|(_, count)| *count > 0) {
+            writeln!(f, "stop {} {count}", reason.as_str())?;
+        }
+        for share in [0.5, 0.9, 0.99, 0.999, 1.0] {
+            writeln!(f, "time {share} {:?}", self.times.quantile(share))?;
+        }
+        for (at, second) in self.seconds.iter().enumerate() {
+            let Second { offered, attempts, arrived, good, failed, worked, wasted } = second;
+            writeln!(f, "{at} {offered} {attempts} {arrived} {good} {failed} {worked} {wasted}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes down what happens.
+pub(super) struct Ledger {
+    warm_up: Timestamp,
+    counts: Counts,
+    seconds: Vec<Second>,
+    times: Times,
+    cut_off: Times,
+}
+
+impl Ledger {
+    pub(super) fn new(warm_up: Timestamp, ends: Timestamp) -> Self {
+        let seconds = ends.since(Timestamp::ZERO).as_secs() + 1;
+        Self {
+            warm_up,
+            counts: Counts::default(),
+            seconds: vec![Second::default(); usize::try_from(seconds).unwrap_or(0)],
+            times: Times::new(),
+            cut_off: Times::new(),
+        }
+    }
+
+    pub(super) fn second(&mut self, now: Timestamp) -> &mut Second {
+        let last = self.seconds.len() - 1;
+        let second = usize::try_from(now.since(Timestamp::ZERO).as_secs()).unwrap_or(last);
+        &mut self.seconds[second.min(last)]
+    }
+
+    pub(super) fn call(&mut self, now: Timestamp) {
+        self.second(now).offered += 1;
+        self.counts.calls += u64::from(now >= self.warm_up);
+    }
+
+    /// An attempt of a call that began then; its first or a later one.
+    pub(super) fn attempt(&mut self, now: Timestamp, begun: Timestamp, is_first: bool) {
+        self.second(now).attempts += 1;
+        if begun >= self.warm_up {
+            self.counts.attempts += 1;
+            self.counts.sent += u64::from(is_first);
+        }
+    }
+
+    pub(super) fn done(&mut self, now: Timestamp, begun: Timestamp, done: &Done) {
+        let is_good = done.outcome.class() == Class::Success;
+        let second = self.second(now);
+        *(if is_good { &mut second.good } else { &mut second.failed }) += 1;
+        if begun < self.warm_up {
+            return;
+        }
+        self.counts.stops[done.stop.index()] += 1;
+        if is_good {
+            self.counts.good += 1;
+            self.times.record(now.since(begun));
+        } else {
+            self.counts.failed += 1;
+        }
+    }
+
+    pub(super) fn cut_off(&mut self, begun: Timestamp, age: Duration) {
+        if begun >= self.warm_up {
+            self.counts.cut_off += 1;
+            self.cut_off.record(age);
+        }
+    }
+
+    pub(super) fn report(&self, events: u64, digest: u64) -> Report {
+        Report {
+            counts: self.counts,
+            seconds: self.seconds.clone(),
+            times: self.times.clone(),
+            cut_off: self.cut_off.clone(),
+            events,
+            digest,
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

@@ -1,0 +1,313 @@
+//! A fleet against what is known of it, and against itself.
+
+use std::time::Duration;
+
+use seawall_policy::{
+    BackoffOptions, BudgetOptions, BulkheadOptions, Jitter, RetryOptions, StackConfig, StackParams,
+    StopReason, SuccessBudget, Timestamp,
+};
+
+use super::*;
+use crate::exact;
+use crate::fault::Trouble;
+use crate::seeds::over_seeds;
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn second(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(seconds * 1000)
+}
+
+fn fault(from: u64, until: u64, trouble: Trouble) -> Fault {
+    Fault::new(second(from), second(until), None, trouble).unwrap()
+}
+
+fn errors(share: f64) -> Trouble {
+    Trouble::Errors { share, status: 503 }
+}
+
+/// Up to so many attempts, 100 ms apart without jitter, each with half a second.
+fn retrying(max_attempts: u32) -> StackConfig {
+    let backoff = BackoffOptions { jitter: Jitter::None, ..BackoffOptions::default() };
+    StackConfig {
+        retry: Some(RetryOptions { max_attempts, backoff, ..RetryOptions::default() }),
+        attempt_timeout: Some(millis(500)),
+        ..StackConfig::default()
+    }
+}
+
+/// A hundred clients that make a hundred calls a second together for 20 s, of a server with eight
+/// workers of 10 ms, over a network of 1 ms; 40 s in all.
+fn fleet(config: &StackConfig) -> Fleet {
+    Fleet {
+        clients: 100,
+        calls: Calls::Open(Rate::constant(100.0).unwrap()),
+        policy: StackParams::new(config).unwrap(),
+        sharing: Sharing::Each,
+        network: Network { delay: Span::fixed(millis(1)), loss: 0.0 },
+        servers: 1,
+        host: host(8, Span::fixed(millis(10))),
+        faults: Vec::new(),
+        warm_up: Timestamp::ZERO,
+        calls_until: second(20),
+        ends: second(40),
+    }
+}
+
+fn host(workers: u32, service: Span) -> Host {
+    Host { work: Work::Queue { workers, room: None, service }, notices: false }
+}
+
+fn run(fleet: &Fleet) -> Report {
+    let report = fleet.run(1).unwrap();
+    let Counts { calls, good, failed, cut_off, stops, .. } = report.counts;
+    assert_eq!(calls, good + failed + cut_off, "every call is counted once");
+    assert_eq!(good + failed, stops.iter().sum::<u64>());
+    let all = report.between(0, report.seconds.len());
+    assert!(all.arrived <= all.attempts && all.worked + all.wasted <= all.arrived);
+    report
+}
+
+#[test]
+fn attempts_a_call_are_the_closed_form() {
+    for (fails, attempts) in [(0.0, 3), (0.1, 3), (0.3, 3), (0.5, 3), (0.75, 3), (1.0, 3), (0.5, 5)]
+    {
+        let mut fleet = fleet(&retrying(attempts));
+        fleet.calls = Calls::Open(Rate::constant(1_000.0).unwrap());
+        fleet.host = host(100, Span::fixed(millis(10)));
+        fleet.faults = vec![fault(0, 40, errors(fails))];
+        let report = run(&fleet);
+        let exact = exact::attempts_per_call(fails, attempts);
+        let measured = report.amplification();
+        assert!((measured - exact).abs() < 0.01 * exact, "{fails}: {measured}, not {exact}");
+        let success = 1.0 - fails.powi(i32::try_from(attempts).unwrap());
+        assert!((report.success() - success).abs() < 0.01, "{fails}: {}", report.success());
+        assert_eq!(report.counts.cut_off, 0);
+    }
+}
+
+#[test]
+fn without_faults_every_call_is_answered_after_network_and_work() {
+    let report = run(&fleet(&retrying(3)));
+    assert!(report.counts.calls > 1_800, "{}", report.counts.calls);
+    assert_eq!(report.counts.good, report.counts.calls);
+    assert_eq!(report.counts.stops[StopReason::Answered.index()], report.counts.calls);
+    // To the three digits of a histogram.
+    let near = |time: Duration| time.abs_diff(millis(12)) < Duration::from_micros(10);
+    assert!(near(report.times.quantile(0.01)) && near(report.times.quantile(0.9)));
+}
+
+#[test]
+fn a_budget_holds_the_attempts_of_an_outage_and_its_absence_does_not() {
+    let outage = |budget: Option<BudgetOptions>| {
+        let mut fleet = fleet(&StackConfig { budget, ..retrying(3) });
+        fleet.faults = vec![fault(5, 15, errors(1.0))];
+        let during = run(&fleet).between(6, 14);
+        during.attempts as f64 / during.offered as f64
+    };
+    let naive = outage(None);
+    let ours = outage(Some(SuccessBudget::default().into()));
+    assert!(naive > 2.9, "{naive}");
+    assert!(ours < 1.5, "{ours}");
+}
+
+#[test]
+fn each_trouble_is_met_as_it_is() {
+    let stops = |trouble, reason: StopReason| {
+        let mut fleet = fleet(&retrying(2));
+        fleet.faults = vec![fault(5, 15, trouble)];
+        let report = run(&fleet);
+        (report.counts.stops[reason.index()], report)
+    };
+    let (exhausted, silent) = stops(Trouble::Silent, StopReason::Exhausted);
+    assert!(exhausted > 800 && silent.between(6, 14).arrived == 0, "{silent}");
+    let (exhausted, down) = stops(Trouble::Down, StopReason::Exhausted);
+    assert!(exhausted > 800 && down.between(6, 14).good == 0, "{down}");
+    let (_, restart) = stops(Trouble::Restart, StopReason::Exhausted);
+    assert!(restart.between(6, 14).good == 0 && restart.between(16, 20).failed == 0, "{restart}");
+    let (_, slow) = stops(Trouble::Slow(3.0), StopReason::Answered);
+    assert_eq!(slow.counts.good, slow.counts.calls);
+    assert!(slow.times.quantile(0.7) > millis(30), "{slow}");
+    let (_, few) = stops(Trouble::Capacity(0), StopReason::Answered);
+    assert!(few.between(6, 14).good == 0 && few.between(18, 20).good > 150, "{few}");
+    let (_, held) = stops(Trouble::Hold, StopReason::Answered);
+    assert_eq!(held.between(6, 14).arrived, 0);
+    assert!(held.seconds[15].arrived > 800, "all arrive at the end: {held}");
+}
+
+#[test]
+fn a_pause_delays_what_is_inside_by_its_length_and_no_more() {
+    let mut fleet = fleet(&StackConfig::default());
+    fleet.calls = Calls::Serial(Span::fixed(millis(100)));
+    fleet.clients = 1;
+    fleet.host = host(1, Span::fixed(millis(60)));
+    // Two pauses that overlap are one.
+    fleet.faults = vec![fault(5, 7, Trouble::Pause), fault(6, 9, Trouble::Pause)];
+    let report = run(&fleet);
+    assert_eq!(report.counts.good, report.counts.calls);
+    assert!(report.times.quantile(0.9) < millis(63));
+    let longest = report.times.longest();
+    assert!((millis(3_900)..=millis(4_070)).contains(&longest), "{longest:?}");
+    assert_eq!(report.between(5, 9).good, 0);
+}
+
+#[test]
+fn work_goes_on_for_nobody_unless_the_server_notices() {
+    let stalled = |notices| {
+        let mut fleet = fleet(&retrying(1));
+        // Half of what it can do, and for five seconds it can do nothing.
+        fleet.calls = Calls::Open(Rate::constant(400.0).unwrap());
+        fleet.host.notices = notices;
+        fleet.faults = vec![fault(5, 10, Trouble::Capacity(0))];
+        let report = run(&fleet);
+        (report.between(5, 40).wasted, report.between(11, 14).failed)
+    };
+    let (wasted, failed) = stalled(false);
+    // 2,000 that wait, and those that come before they are worked off.
+    assert!(wasted > 2_500 && failed > 1_000, "{wasted} {failed}");
+    let (wasted, failed) = stalled(true);
+    assert!(wasted < 50 && failed < 50, "{wasted} {failed}");
+}
+
+#[test]
+fn a_full_server_and_a_lossy_network_lose_what_they_should() {
+    let mut fleet =
+        fleet(&StackConfig { attempt_timeout: Some(millis(200)), ..Default::default() });
+    fleet.network.loss = 0.1;
+    let success = run(&fleet).success();
+    assert!((success - 0.81).abs() < 0.03, "both ways have to arrive: {success}");
+    fleet.network.loss = 0.0;
+    let Work::Queue { room, workers, .. } = &mut fleet.host.work else { return };
+    (*room, *workers) = (Some(0), 1);
+    let success = run(&fleet).success();
+    // Erlang's B at a load of 1: half are refused.
+    assert!((success - 0.5).abs() < 0.03, "{success}");
+}
+
+#[test]
+fn a_crowd_slows_everybody_who_comes_into_it() {
+    let mut fleet = fleet(&StackConfig::default());
+    fleet.clients = 20;
+    fleet.calls = Calls::Closed(Span::fixed(Duration::from_secs(5)));
+    fleet.calls_until = second(8);
+    fleet.host.work = Work::Crowd { base: millis(100), each: millis(10) };
+    let report = run(&fleet);
+    // All twenty come at once, and each finds one more inside.
+    assert_eq!(report.counts.good, 20);
+    for (share, exact) in [(0.0, 112), (0.5, 202), (1.0, 302)] {
+        let found = report.times.quantile(share);
+        assert!(found.abs_diff(millis(exact)) < millis(1), "{share}: {found:?}");
+    }
+}
+
+#[test]
+fn a_call_waits_for_a_slot_of_its_bulkhead_and_is_woken_by_a_release() {
+    let bulkhead = BulkheadOptions { wait: millis(50), ..BulkheadOptions::with_limit(1) };
+    let mut fleet = fleet(&StackConfig { bulkhead: Some(bulkhead), ..Default::default() });
+    fleet.sharing = Sharing::All;
+    let report = run(&fleet);
+    let full = report.counts.stops[StopReason::BulkheadFull.index()];
+    assert!(full > 100 && report.counts.good > 1_000, "{report}");
+    // A slot is taken for 12 ms at a time; the oldest waiter follows at once.
+    let (waited, longest) = (report.times.quantile(0.5), report.times.longest());
+    assert!(waited > millis(13) && longest <= millis(63), "{waited:?} {longest:?}");
+    let busy = report.between(1, 20).good as f64 * 0.012 / 19.0;
+    assert!(busy > 0.6, "{busy}");
+}
+
+#[test]
+fn at_the_end_no_dependency_holds_anything() {
+    let bulkhead = Some(BulkheadOptions::with_limit(4));
+    let mut fleet = fleet(&StackConfig { bulkhead, total: Some(millis(700)), ..retrying(3) });
+    fleet.network = Network { delay: Span::exponential(millis(20)), loss: 0.05 };
+    fleet.calls = Calls::Open(Rate::constant(900.0).unwrap());
+    fleet.faults = vec![
+        fault(3, 5, Trouble::Restart),
+        fault(6, 8, Trouble::Pause),
+        fault(9, 10, Trouble::Hold),
+        fault(11, 12, Trouble::Silent),
+        fault(13, 15, Trouble::Slow(20.0)),
+    ];
+    for sharing in [Sharing::Each, Sharing::All] {
+        fleet.sharing = sharing;
+        let mut engine = Engine::new();
+        let mut world = World::new(&fleet, Draws::new(3));
+        world.begin(&mut engine);
+        engine.run_until(fleet.ends, &mut world);
+        // What is held is looked at by whoever asks next.
+        (0..fleet.clients).for_each(|id| world.policies.with(engine.now(), id, |_, _, _| ()));
+        assert_eq!(world.calls.iter().count() + world.flights.iter().count(), 0);
+        assert!(world.waiting.is_empty());
+        for dependency in &world.policies.dependencies {
+            let (held, abandoned) = (dependency.held(), dependency.abandoned());
+            assert_eq!((dependency.bulkhead().in_flight(), held, abandoned), (0, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn policies_meet_the_same_calls_and_a_client_more_changes_nobody_elses() {
+    let offered = |config: &StackConfig, clients| {
+        let mut fleet = fleet(config);
+        fleet.faults = vec![fault(5, 15, errors(0.5))];
+        fleet.clients = clients;
+        let Calls::Open(rate) = &fleet.calls else { return Vec::new() };
+        fleet.calls = Calls::Open(rate.scaled(f64::from(clients) / 100.0));
+        run(&fleet).seconds.iter().map(|second| second.offered).collect()
+    };
+    let alone: Vec<u64> = offered(&StackConfig::default(), 100);
+    assert_eq!(alone, offered(&retrying(3), 100));
+    // The eleventh client of eleven calls when the eleventh of a hundred does.
+    let ten = offered(&retrying(1), 10);
+    let eleven = offered(&retrying(1), 11);
+    assert!(ten.iter().zip(&eleven).all(|(ten, eleven)| ten <= eleven));
+}
+
+#[test]
+fn a_report_is_the_same_to_the_last_byte_however_many_threads_make_it() {
+    let bulkhead = Some(BulkheadOptions::with_limit(20));
+    let budget = Some(SuccessBudget::default().into());
+    let standard = StackConfig { bulkhead, budget, ..StackConfig::standard() };
+    let mut fleet = fleet(&StackConfig { attempt_timeout: Some(millis(300)), ..standard });
+    fleet.sharing = Sharing::All;
+    fleet.servers = 3;
+    fleet.host = host(1, Span::log_normal(millis(10), 1.0).unwrap());
+    fleet.network = Network { delay: Span::exponential(millis(5)), loss: 0.01 };
+    fleet.faults = vec![
+        fault(4, 8, errors(0.4)),
+        Fault::new(second(10), second(14), Some(1), Trouble::Slow(30.0)).unwrap(),
+    ];
+    let text = |threads| {
+        let reports = over_seeds(&[1, 2, 3], threads, |seed| fleet.run(seed).unwrap().to_string());
+        reports.join("\n")
+    };
+    let one = text(1);
+    assert_eq!(one, text(2));
+    // Of any build and any platform.
+    let sum = one.bytes().fold(0_u64, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(7)
+    });
+    assert_eq!(sum, 14112912860536252376, "{one}");
+}
+
+#[test]
+fn what_can_never_work_is_refused_with_its_field() {
+    let refused = |change: fn(&mut Fleet)| {
+        let mut fleet = fleet(&StackConfig::default());
+        change(&mut fleet);
+        fleet.run(1).unwrap_err().field().to_owned()
+    };
+    assert_eq!(refused(|fleet| fleet.clients = 0), "clients");
+    assert_eq!(refused(|fleet| fleet.servers = 10_001), "servers");
+    assert_eq!(refused(|fleet| fleet.network.loss = 1.5), "network.loss");
+    assert_eq!(refused(|fleet| fleet.host = host(0, Span::ZERO)), "host.workers");
+    assert_eq!(refused(|fleet| fleet.warm_up = second(21)), "calls_until");
+    assert_eq!(refused(|fleet| fleet.ends = second(100_000)), "ends");
+    let elsewhere = |fleet: &mut Fleet| {
+        let far = Fault::new(second(1), second(2), Some(1), Trouble::Down);
+        fleet.faults.extend(far);
+    };
+    assert_eq!(refused(elsewhere), "fault.server");
+}

@@ -1,0 +1,211 @@
+//! The fleet under way: what there is, and what each event means.
+
+use std::collections::BTreeMap;
+
+use seawall_policy::{HeldCall, Operation, Outcome, Permit, Ticket, Timestamp};
+
+use super::hosts::Site;
+use super::ledger::{Ledger, Report};
+use super::policies::Policies;
+use super::{Calls, Fleet};
+use crate::draw::{Draws, Purpose};
+use crate::engine::{Engine, Entity, Event, Model};
+use crate::slots::Slots;
+use crate::span::seconds_to_span;
+
+/// Everything there is.
+pub(super) struct World<'a> {
+    pub(super) fleet: &'a Fleet,
+    pub(super) draws: Draws,
+    pub(super) clients: Vec<Client>,
+    pub(super) policies: Policies,
+    /// Calls that have begun and not ended.
+    pub(super) calls: Slots<Ongoing>,
+    /// Attempts that somebody still knows of.
+    pub(super) flights: Slots<Flight>,
+    /// Calls that wait for a slot of their dependency.
+    pub(super) waiting: BTreeMap<(u32, Ticket), u32>,
+    pub(super) sites: Vec<Site>,
+    /// Whose time it is when a fault begins or ends.
+    weather: Entity,
+    pub(super) ledger: Ledger,
+}
+
+/// 24 bytes beside its policies.
+pub(super) struct Client {
+    pub(super) entity: Entity,
+    /// Calls it has begun.
+    pub(super) begun: u32,
+    /// When the last one began.
+    pub(super) last: Timestamp,
+}
+
+/// A call that is going on.
+pub(super) struct Ongoing {
+    pub(super) operation: Operation,
+    pub(super) client: u32,
+    /// Which of its client's calls it is.
+    pub(super) number: u32,
+    pub(super) begun: Timestamp,
+    /// When a tick is due; others are stale.
+    pub(super) tick_at: Timestamp,
+    /// Attempts sent, redispatches and hedges too.
+    pub(super) sent: u32,
+    /// What is in flight: one attempt, and a hedge beside it.
+    pub(super) flights: [Option<u32>; 2],
+}
+
+/// An attempt: on the client's side until its permit has come back and nothing is held for it, on
+/// the servers' side until nothing more will come of it.
+pub(super) struct Flight {
+    pub(super) client: u32,
+    pub(super) call: u32,
+    pub(super) site: u32,
+    /// Where its draws begin, in its client's streams.
+    pub(super) draws: u64,
+    pub(super) permit: Option<Permit>,
+    pub(super) held: Option<HeldCall>,
+    pub(super) deadline: Timestamp,
+    pub(super) cut_by_call: bool,
+    pub(super) hedge_at: Timestamp,
+    /// When a timer is due; others are stale.
+    pub(super) timer_at: Timestamp,
+    /// When the servers' side could know that nobody waits any longer.
+    pub(super) gone_at: Timestamp,
+    /// Something will still come of it.
+    pub(super) is_alive: bool,
+    pub(super) outcome: Outcome,
+    /// When its work will have been done; other ends are stale.
+    pub(super) finish_at: Timestamp,
+    /// The pauses of its server that its end takes account of.
+    pub(super) paused: u64,
+    /// Its place among what its server works on.
+    pub(super) place: u32,
+}
+
+/// What happens to a client or to a server: the upper four bits of an event's word, with a slot in
+/// the others.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// A client's next call begins.
+    Begin,
+    /// The wait of a call is over.
+    Tick,
+    /// An attempt is slow, to be hedged, or out of time.
+    Timer,
+    /// An attempt's answer is there.
+    Answer,
+    /// Something held by a dependency is due.
+    Housekeep,
+    /// A request reaches its server.
+    Request,
+    /// Its work is done.
+    Finish,
+    /// A fault begins or ends.
+    Weather,
+}
+
+impl What {
+    const ALL: [Self; 8] = [
+        Self::Begin,
+        Self::Tick,
+        Self::Timer,
+        Self::Answer,
+        Self::Housekeep,
+        Self::Request,
+        Self::Finish,
+        Self::Weather,
+    ];
+
+    pub(super) const fn of(self, slot: u32) -> u32 {
+        (self as u32) << SLOT_BITS | slot
+    }
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(fleet: &'a Fleet, draws: Draws) -> Self {
+        let client = |id| Client { entity: Entity::new(id), begun: 0, last: Timestamp::ZERO };
+        let sites = (0..fleet.servers).map(|id| Site::new(Entity::new(fleet.clients + id), fleet));
+        Self {
+            fleet,
+            draws,
+            clients: (0..fleet.clients).map(client).collect(),
+            policies: Policies::new(fleet, draws),
+            calls: Slots::default(),
+            flights: Slots::default(),
+            waiting: BTreeMap::new(),
+            sites: sites.collect(),
+            weather: Entity::new(u32::MAX),
+            ledger: Ledger::new(fleet.warm_up, fleet.ends),
+        }
+    }
+
+    /// Everybody's first call, and all faults.
+    pub(super) fn begin(&mut self, engine: &mut Engine) {
+        for client in 0..self.fleet.clients {
+            self.next_call(engine, client);
+        }
+        for (fault, number) in self.fleet.faults.iter().zip(0..) {
+            engine.schedule(fault.from(), &mut self.weather, What::Weather.of(number));
+            engine.schedule(fault.until(), &mut self.weather, What::Weather.of(number));
+        }
+    }
+
+    pub(super) fn report(&mut self, engine: &Engine) -> Report {
+        for call in self.calls.iter() {
+            self.ledger.cut_off(call.begun, engine.now().since(call.begun));
+        }
+        self.ledger.report(engine.handled(), engine.digest())
+    }
+
+    /// Schedules the client's next call, its last having begun or, if it makes one at a time,
+    /// ended.
+    pub(super) fn next_call(&mut self, engine: &mut Engine, id: u32) {
+        let now = engine.now();
+        let client = &mut self.clients[id as usize];
+        let mut draw = self.draws.stream(id, Purpose::Arrival).at(2 * u64::from(client.begun));
+        let at = match &self.fleet.calls {
+            Calls::Open(rate) => {
+                rate.after(now, draw.exponential() * f64::from(self.fleet.clients))
+            }
+            Calls::Serial(between) if client.begun == 0 => {
+                now.after(seconds_to_span(between.draw(&mut draw).as_secs_f64() * draw.unit()))
+            }
+            Calls::Serial(between) => client.last.after(between.draw(&mut draw)).max(now),
+            Calls::Closed(think) => now.after(think.draw(&mut draw)),
+        };
+        if at < self.fleet.calls_until {
+            engine.schedule(at, &mut client.entity, What::Begin.of(0));
+        }
+    }
+}
+
+impl Model for World<'_> {
+    fn on(&mut self, engine: &mut Engine, event: Event) {
+        let slot = event.what & ((1 << SLOT_BITS) - 1);
+        let Some(what) = What::ALL.get((event.what >> SLOT_BITS) as usize) else { return };
+        match what {
+            What::Begin => self.call_begins(engine, event.entity),
+            What::Tick => self.ticks(engine, slot),
+            What::Timer => self.timer(engine, slot),
+            What::Answer => self.answer(engine, slot),
+            What::Housekeep => {
+                self.policies.with(engine.now(), event.entity, |_, _, _| ());
+                self.housekeep(engine, event.entity);
+            }
+            What::Request => self.request(engine, slot),
+            What::Finish => self.finish(engine, event.entity - self.fleet.clients, slot),
+            What::Weather => self.weather(engine, slot),
+        }
+        if event.entity < self.fleet.clients {
+            self.wake(engine, event.entity);
+        }
+    }
+
+    fn touch(&self, entity: u32) -> u64 {
+        self.clients.get(entity as usize).map_or(0, |client| client.begun.into())
+    }
+}
+
+/// Bits of an event's word that name a slot.
+const SLOT_BITS: u32 = 28;
