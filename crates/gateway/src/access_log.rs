@@ -79,6 +79,11 @@ impl AccessLog {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// Lines dropped since the start.
     #[must_use]
     pub(crate) fn dropped(&self) -> u64 {

@@ -131,6 +131,12 @@ impl Health {
         self.pool.stats().open
     }
 
+    /// What decides how it asks.
+    #[cfg(test)]
+    pub(crate) fn knobs(&self) -> String {
+        format!("{:?} {:?} {:?} {:?}", self.check, self.protocol, self.hosts, self.pool)
+    }
+
     /// Begins the checks. Whoever reads the diagnostics is told what changes.
     pub(crate) fn begin(self: &Arc<Self>, diagnostics: &Diagnostics) {
         let (health, diagnostics) = (Arc::clone(self), diagnostics.clone());

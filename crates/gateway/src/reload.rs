@@ -227,7 +227,7 @@ impl Reloader {
         self.gateway.store(gateway);
         self.control.change(options, listeners).await;
         if moved {
-            self.follow_switch();
+            self.move_switch(old.config.kill_switch.as_deref()).await;
         }
         Ok(())
     }
@@ -254,9 +254,21 @@ impl Reloader {
                 None => switch.watch().await,
             }
         });
-        if let Some(before) = self.switch.lock().replace(task) {
-            before.abort();
+        *self.switch.lock() = Some(task);
+    }
+
+    /// Follows the file that there is now, and no longer the one before, whose word ends.
+    async fn move_switch(&self, before: Option<&Path>) {
+        let task = self.switch.lock().take();
+        if let Some(task) = task {
+            task.abort();
+            // It may be speaking at this moment.
+            let _ = task.await;
         }
+        if let Some(before) = before {
+            self.gateway.load().kill_switch.forget_file(before);
+        }
+        self.follow_switch();
     }
 
     /// Ends what it began.
@@ -327,3 +339,6 @@ fn set_modes(gateway: &Gateway) {
 const READING: Duration = Duration::from_secs(5);
 /// Source: seawall-design.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests;

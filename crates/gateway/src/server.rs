@@ -55,7 +55,7 @@ use seawall_policy::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, watch as channel};
 
 pub(crate) use bind::{BACKLOG, max_connections_default, raise_file_limit};
-pub(crate) use control::{Control, Listening};
+pub(crate) use control::{Change, Control, Listening};
 pub(crate) use drain::{
     DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
 };
@@ -65,7 +65,7 @@ pub(crate) use state::ConnInfo;
 
 use accept::Acceptor;
 use conn::ConnSettings;
-use control::{Change, Doors, Open, Room};
+use control::{Doors, Open, Room};
 use drain::{DrainClock, Left};
 use state::{ConnGuard, ConnParts};
 

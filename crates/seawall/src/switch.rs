@@ -5,13 +5,13 @@
 //!
 //! - **Who may speak.** [`KillSwitch::set`] (a handle) and [`KillSwitch::watch_file`] (a file).
 //!   Each is a voice of its own; retries are off for a stack while any voice says so for it. A
-//!   file's *on*, an empty file or none lifts only what that file has said; [`Change::On`] through
-//!   the handle lifts what every voice has said for its scope, and for all scopes if it says
-//!   [`Scope::All`].
-//! - **What it changes.** Retries that are not due yet: a call ends with the stop reason *retries
-//!   off* after its attempt in flight, or, if it backs off, when its retry is due, which gets its
-//!   payment back. First attempts, redispatches of unsent requests and retries that are due and
-//!   wait for a slot alone are not touched.
+//!   file's *on*, an empty file, none, or [`KillSwitch::forget_file`] lifts only what that file has
+//!   said; [`Change::On`] through the handle lifts what every voice has said for its scope, and for
+//!   all scopes if it says [`Scope::All`].
+//! - **What it changes.** Retries that are not sent yet: a call ends with the stop reason *retries
+//!   off* after its attempt in flight, or, if it backs off or waits for a slot, when its retry's
+//!   turn has come, which gets its payment back. First attempts and redispatches of unsent requests
+//!   are not touched.
 //! - **The record.** Every change, every end of an *off* by time, and every line of the file that
 //!   cannot be read gives exactly one [`AuditLine`]. Ends by time are noticed by
 //!   [`KillSwitch::watch`] or [`KillSwitch::watch_file`], or else at the next use; the retries

@@ -30,9 +30,9 @@ pub(crate) struct Listening {
 /// All that should be from now on.
 #[derive(Debug)]
 pub(crate) struct Change {
-    pub(super) options: ServerOptions,
-    pub(super) listeners: Vec<Listening>,
-    pub(super) done: oneshot::Sender<()>,
+    pub(crate) options: ServerOptions,
+    pub(crate) listeners: Vec<Listening>,
+    pub(crate) done: oneshot::Sender<()>,
 }
 
 /// The handle to change a server by.
@@ -48,6 +48,15 @@ impl Control {
             // It has begun to leave.
             let _ = changed.await;
         }
+    }
+}
+
+#[cfg(test)]
+impl Control {
+    /// One that leads to no server but to a test.
+    pub(crate) fn apart() -> (Self, mpsc::Receiver<Change>) {
+        let (sender, changes) = mpsc::channel(1);
+        (Self(sender), changes)
     }
 }
 

@@ -173,7 +173,7 @@ pub(crate) struct DrainView {
 }
 
 impl DrainView {
-    pub(super) const SERVING: Self = Self {
+    pub(crate) const SERVING: Self = Self {
         phase: DrainPhase::Serving,
         in_flight_until: Timestamp::MAX,
         began: Timestamp::MAX,

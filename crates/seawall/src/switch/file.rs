@@ -1,7 +1,7 @@
 //! A file as a switch: one line that says `on`, or `off 10m` and why.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::audit::{AuditEvent, AuditLine};
@@ -23,7 +23,7 @@ impl KillSwitch {
     /// over by then is none.
     pub async fn watch_file(&self, path: impl Into<PathBuf>) {
         let path = path.into();
-        let voice = Voice::File(format!("file {}", path.display()));
+        let voice = Voice::of_file(&path);
         let mut watch = FileWatch::new(LOOK_EVERY, MOST_BYTES);
         let follow = async {
             loop {
@@ -37,6 +37,15 @@ impl KillSwitch {
             () = self.watch() => {}
             () = follow => {}
         }
+    }
+
+    /// Lifts what a file has said that nobody follows any more; to be called once its watch has
+    /// ended.
+    pub fn forget_file(&self, path: impl AsRef<Path>) {
+        let voice = Voice::of_file(path.as_ref());
+        let Voice::File(who) = &voice else { return };
+        let line = self.lift(&voice, who);
+        self.emit(line.as_slice());
     }
 
     /// Takes in what the file says now.
@@ -75,6 +84,12 @@ impl KillSwitch {
         state.offs.remove(&(Scope::All, voice.clone()))?;
         state.apply(now);
         Some(self.line(AuditEvent::On, Scope::All, who, ""))
+    }
+}
+
+impl Voice {
+    fn of_file(path: &Path) -> Self {
+        Self::File(format!("file {}", path.display()))
     }
 }
 

@@ -281,3 +281,23 @@ async fn touching_the_file_starts_its_time_again() {
     assert!(watched.switch.list()[0].left > Duration::from_secs(530));
     assert_eq!(events(&watched.lines).len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_nobody_follows_any_more_has_said_nothing() {
+    let watched = Watched::new("forgotten");
+    let stack = stack(&config());
+    watched.switch.attach(&stack).unwrap();
+    watched.switch.set(Scope::Named(stack.name().to_owned()), OFF, "kim", "").unwrap();
+    watched.write("off 10m", Duration::ZERO).await;
+    watched.watch.abort();
+    watched.switch.forget_file(watched.path.with_extension("other"));
+    assert_eq!(watched.switch.list().len(), 2);
+    for _ in 0..2 {
+        watched.switch.forget_file(&watched.path);
+        assert_eq!(watched.switch.list().len(), 1, "what the handle said stays");
+    }
+    watched.switch.set(Scope::All, Change::On, "kim", "").unwrap();
+    assert_ne!(tried(&stack).await.1, StopReason::RetriesOff);
+    let events = events(&watched.lines);
+    assert!(matches!(events[1..], [AuditEvent::Off { .. }, AuditEvent::On, AuditEvent::On]));
+}

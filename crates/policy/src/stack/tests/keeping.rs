@@ -12,6 +12,7 @@ use crate::ratio::Ratio;
 use crate::retry::StopReason;
 use crate::rng::SplitMix64;
 use crate::stack::{Admitted, Dependency, StackConfig, StackParams};
+use crate::time::Timestamp;
 
 /// Five tokens and no deposits, so that every token is seen.
 fn paying() -> StackConfig {
@@ -62,6 +63,41 @@ fn a_retry_in_the_queue_gives_its_payment_back_when_its_caller_leaves_or_nobody_
         assert_eq!(sim.dependency.bulkhead().waiting(), 0);
         sim.run_until(2_000);
         assert_eq!((tokens(&sim), sim.sent.len()), (5, 2));
+    }
+}
+
+#[test]
+fn a_retry_in_the_queue_when_retries_are_switched_off_is_not_sent_and_the_next_in_it_goes() {
+    let bulkhead = BulkheadOptions { wait: millis(50), queue: 2, ..BulkheadOptions::with_limit(1) };
+    let config = StackConfig { bulkhead: Some(bulkhead), ..paying() };
+    for switched_off in [true, false] {
+        let script = |sent: &Sent| match sent.call {
+            0 if sent.number == 1 => status(10, 503),
+            _ => status(100, 200),
+        };
+        let mut sim = Sim::new(&config, 1, 1, script);
+        // The second holds the slot from 20 to 120 ms, the retry queues from 110, the third behind.
+        for begins in [0, 20, 115] {
+            sim.call_at(at(begins), GET);
+        }
+        sim.run_until(116);
+        assert_eq!((sim.dependency.bulkhead().waiting(), tokens(&sim)), (2, 4));
+        if switched_off {
+            sim.do_at(at(117), |dependency| dependency.switch_retries_off(Timestamp::MAX));
+        }
+        sim.run_until(1_000);
+        let sent: Vec<_> = sim.sent.iter().map(|it| (it.call, ms(it.at))).collect();
+        if switched_off {
+            assert_eq!((sim.done(0).stop, sim.done(0).attempts), (StopReason::RetriesOff, 1));
+            assert_eq!(sim.done(0).outcome.cause(), Cause::Status(503), "what the caller is told");
+            assert_eq!(sent, [(0, 0), (1, 20), (2, 120)]);
+            assert_eq!(tokens(&sim), 5, "its payment came back");
+        } else {
+            assert_eq!((sim.done(0).stop, sim.done(0).attempts), (StopReason::Answered, 2));
+            assert_eq!(sent[2], (0, 120));
+            assert_eq!(tokens(&sim), 4);
+        }
+        assert_eq!(sim.dependency.bulkhead().waiting(), 0);
     }
 }
 
