@@ -145,6 +145,11 @@ impl<F: Future> InFlight<F> {
                 // Else only the idle limit of the body applies; look again a little later.
                 Upload::Flowing => now.after(UPLOAD_TICK).min(*flight.stated),
                 Upload::Complete if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
+                // Nothing of its body was read yet, so it cannot go twice yet either.
+                Upload::Complete if now >= *flight.hedge_at && flight.lease.waits_with_body() => {
+                    *flight.hedge_at = now.after((*flight.alone).max(CONNECT_TICK));
+                    flight.lease.watch(now).min(*flight.deadline).min(*flight.hedge_at)
+                }
                 Upload::Complete if now >= *flight.hedge_at => {
                     *flight.hedge_at = Timestamp::MAX;
                     let next = flight.lease.watch(now).min(*flight.deadline);
@@ -311,6 +316,8 @@ impl<F: Future> std::fmt::Debug for InFlight<F> {
 
 /// How often a flowing upload is looked at.
 const UPLOAD_TICK: Duration = Duration::from_millis(200);
+/// How often an attempt is looked at whose hedge is due before it has a connection, at most.
+const CONNECT_TICK: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests;

@@ -52,6 +52,12 @@ impl Lease {
         }
     }
 
+    /// Whether nothing was sent yet, for want of a connection, of a request body that is read only
+    /// when it can be sent.
+    pub(super) fn waits_with_body(&self) -> bool {
+        !self.shared.is_sent(self.sequence) && !self.shared.is_hedgeable()
+    }
+
     /// The permit, knowing whether anything was sent.
     pub(crate) fn permit(&mut self) -> Option<&mut Permit> {
         let Hold::Permit(permit) = &mut self.hold else { return None };

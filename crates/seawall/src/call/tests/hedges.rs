@@ -139,6 +139,40 @@ async fn a_body_that_is_not_there_whole_is_not_sent_twice_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_that_waits_for_its_connection_is_sent_twice_once_it_is_there_whole() {
+    for waits in ["pool", "connection", "for itself"] {
+        let stack = pair(&StackConfig { attempt_timeout: Some(ms(900)), ..hedging() });
+        let shared = CallShared::new();
+        shared.forbid_hedge();
+        let (begun, clock) = (stack.clock().now(), *stack.clock());
+        let mut hedged_at = None;
+        let called = stack
+            .drive(call(Safety::Idempotent), shared, Finish, |context| -> Made {
+                if context.number() > 1 {
+                    hedged_at = Some(clock.now().since(begun));
+                    return after(context, ms(1), Said::ok());
+                }
+                Box::pin(async move {
+                    // Far beyond the 20 ms after which a hedge is due.
+                    match waits {
+                        "pool" => context.checkout(sleep(ms(70))).await.unwrap(),
+                        "connection" => context.connect(sleep(ms(70))).await.unwrap(),
+                        _ => sleep(ms(70)).await,
+                    }
+                    context.mark_sent();
+                    context.shared().allow_hedge();
+                    sleep(ms(500)).await;
+                    Said::ok()
+                })
+            })
+            .await;
+        assert_eq!(called.done.attempts, 2, "{waits}");
+        let at = hedged_at.unwrap();
+        assert!((ms(70)..=ms(90)).contains(&at), "{waits}: {at:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_time_alone_begins_when_the_upload_has_ended() {
     let stack = pair(&hedging());
     let shared = CallShared::new();
