@@ -122,6 +122,57 @@ async fn a_reset_reaches_the_upstream_within_50_ms_of_the_callers_leaving() {
     }
 }
 
+/// Whatever the protocols, and said of gRPC too; ten times what it may take, for a busy machine.
+#[tokio::test]
+async fn on_abandon_cancel_ends_the_call_at_the_upstream_and_says_why() {
+    let clock = Clock::new();
+    for (from, to) in PAIRS {
+        let mut upstream = Upstream::start(to).await;
+        let setup = Setup::new(upstream.address).speaks(to).upstream("on_abandon: cancel");
+        let gateway = setup.start().await;
+        let mut caller = gateway.caller(from).await;
+        let open = tokio::spawn(async move { caller.try_open(get("/")).await });
+        let mut call = upstream.next().await;
+        let left = clock.now();
+        open.abort();
+        call.left().await;
+        let took = clock.now().since(left);
+        assert!(took <= Duration::from_millis(500), "{from:?} {to:?}: {took:?}");
+        let line = gateway.line().await;
+        assert_eq!(line["completion_reason"], "caller_left", "{from:?} {to:?}");
+        assert_eq!((&line["stop_reason"], &line["attempts"]), (&"caller_left".into(), &1.into()));
+        assert_eq!(line["response_flags"], "DC");
+        let metrics = gateway.until(|metrics| abandoned(metrics) == (1, 0)).await;
+        assert_eq!(metrics.count("seawall_causes_total", &[("cause", "caller_left")]), 1);
+        assert_eq!(metrics.count("seawall_causes_total", &[]), 1, "{from:?} {to:?}");
+        assert_eq!(metrics.count("seawall_outcomes_total", &[("class", "cancelled")]), 1);
+        assert_eq!(metrics.count("seawall_breaker_transitions_total", &[]), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_grpc_call_that_is_cancelled_is_reset_at_the_upstream_with_that_reason() {
+    let clock = Clock::new();
+    let upstream = RawUpstream::bind().await;
+    let gateway = Setup::new(upstream.address).speaks(Protocol::H2c).start().await;
+    let mut caller = gateway.caller(Protocol::H2c).await;
+    let request = crate::grpc::unary("/t.T/Do");
+    let open = tokio::spawn(async move { caller.try_open(request).await });
+    let mut conn = upstream.accept().await;
+    let stream = conn.h2_request().await;
+    let left = clock.now();
+    open.abort();
+    assert_eq!(conn.h2_reset().await, (stream, CANCEL));
+    let took = clock.now().since(left);
+    assert!(took <= Duration::from_millis(500), "{took:?}");
+    let line = gateway.line().await;
+    assert_eq!(
+        (&line["completion_reason"], &line["stop_reason"]),
+        (&"caller_left".into(), &"caller_left".into())
+    );
+    assert_eq!(line["grpc_status"], serde_json::Value::Null);
+}
+
 /// Source: RFC 9113, section 7.
 const CANCEL: u32 = 8;
 

@@ -11,7 +11,7 @@ use crate::reloads::Place;
 use crate::support::*;
 
 /// A request with this message.
-fn call(path: &str, body: Body) -> Request<Body> {
+pub(crate) fn call(path: &str, body: Body) -> Request<Body> {
     let mut request = post(path, body);
     let fields = request.headers_mut();
     fields.insert("content-type", HeaderValue::from_static("application/grpc+proto"));
@@ -19,22 +19,22 @@ fn call(path: &str, body: Body) -> Request<Body> {
     request
 }
 
-fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<Body> {
+pub(crate) fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<Body> {
     request.headers_mut().insert(name, value.parse().unwrap());
     request
 }
 
 /// A message as it is framed.
-fn message(bytes: &[u8]) -> Bytes {
+pub(crate) fn message(bytes: &[u8]) -> Bytes {
     let length = u32::try_from(bytes.len()).unwrap();
     [&[0], &length.to_be_bytes()[..], bytes].concat().into()
 }
 
-fn unary(path: &str) -> Request<Body> {
+pub(crate) fn unary(path: &str) -> Request<Body> {
     call(path, full(message(b"ask")))
 }
 
-fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
+pub(crate) fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
     let pair = |(name, value): &(&'static str, &str)| {
         (HeaderName::from_static(name), value.parse().unwrap())
     };
@@ -42,14 +42,14 @@ fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 /// A head as every gRPC answer has it.
-fn opened(body: Body) -> Response<Body> {
+pub(crate) fn opened(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.headers_mut() = fields(&[("content-type", "application/grpc+proto")]);
     response
 }
 
 /// An answer that is all head.
-fn trailers_only(status: &str, more: &[(&'static str, &str)]) -> Response<Body> {
+pub(crate) fn trailers_only(status: &str, more: &[(&'static str, &str)]) -> Response<Body> {
     let mut response = opened(full(""));
     response.headers_mut().insert("grpc-status", status.parse().unwrap());
     response.headers_mut().extend(fields(more));
@@ -57,7 +57,7 @@ fn trailers_only(status: &str, more: &[(&'static str, &str)]) -> Response<Body> 
 }
 
 /// An answer of one message and these trailers.
-fn answered(trailers: HeaderMap) -> Response<Body> {
+pub(crate) fn answered(trailers: HeaderMap) -> Response<Body> {
     let body = http_body_util::Full::new(message(b"told"));
     let body = body.with_trailers(async move { Some(Ok(trailers)) });
     opened(body.map_err(|never| match never {}).boxed_unsync())
@@ -74,7 +74,7 @@ async fn ask(gateway: &Gateway, request: Request<Body>) -> Answer {
 
 /// The status a caller reads, wherever it stands.
 #[track_caller]
-fn status(answer: &Answer) -> &str {
+pub(crate) fn status(answer: &Answer) -> &str {
     assert_eq!(answer.status, 200);
     let head = answer.headers.get("grpc-status");
     let trailers = answer.trailers.as_ref().and_then(|trailers| trailers.get("grpc-status"));

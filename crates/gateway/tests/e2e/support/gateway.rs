@@ -39,8 +39,13 @@ impl Setup {
         }
     }
 
-    pub(crate) fn endpoint(mut self, endpoint: SocketAddr) -> Self {
-        self.endpoints.push(format!("http://{endpoint}"));
+    pub(crate) fn endpoint(self, endpoint: SocketAddr) -> Self {
+        self.and_at(&format!("http://{endpoint}"))
+    }
+
+    /// Another endpoint of the same upstream.
+    pub(crate) fn and_at(mut self, url: &str) -> Self {
+        self.endpoints.push(url.to_owned());
         self
     }
 
