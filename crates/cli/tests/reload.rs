@@ -1,4 +1,4 @@
-//! The binary reloads on SIGHUP: from the signal to what a request, the log and standard error show.
+//! The binary reloads on SIGHUP: from the signal to what a request, the log and standard error say.
 #![expect(clippy::unwrap_used, reason = "a helper of tests may fail them")]
 
 use std::fmt::Write as _;

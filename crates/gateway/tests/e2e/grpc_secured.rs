@@ -223,5 +223,5 @@ async fn an_endpoint_that_answers_unavailable_in_its_trailers_is_ejected() {
     assert_eq!(failed, before as u64, "each went up as it was, none was tried again");
 }
 
-/// Source: docs/metrics.md.
+/// As the page of metrics has it.
 const EJECTED: u64 = 2;
