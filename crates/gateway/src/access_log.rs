@@ -308,19 +308,14 @@ impl<'a> Object<'a> {
         lines::digits::<3>(out, us % 1000);
     }
 
-    /// An address and its port; the formatter of the standard library is slow at it.
+    /// An address and its port.
     fn peer(&mut self, peer: Peer) {
         let Peer::Tcp(address) = peer else { return self.word("peer", Some("unix")) };
         let out = self.key("peer");
         out.push(b'"');
         match address {
             SocketAddr::V4(address) => {
-                for (place, octet) in address.ip().octets().into_iter().enumerate() {
-                    if place > 0 {
-                        out.push(b'.');
-                    }
-                    lines::decimal(out, octet);
-                }
+                lines::ip(out, (*address.ip()).into());
                 out.push(b':');
                 lines::decimal(out, address.port());
             }

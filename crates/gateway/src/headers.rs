@@ -37,6 +37,7 @@ pub(crate) use ids::Ids;
 use crate::authority::Authority;
 use crate::config::HeaderNames;
 use crate::grpc::{GRPC_ATTEMPTS, GRPC_TIMEOUT};
+use crate::lines;
 use crate::metrics::{IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::refusal::Refusal;
 use via::ViaToken;
@@ -182,7 +183,7 @@ impl Fields {
         if let Some(version) = answered.version {
             self.via.append(fields, version);
         }
-        fields.insert(SEAWALL_ATTEMPTS, HeaderValue::from(answered.attempts));
+        fields.insert(SEAWALL_ATTEMPTS, number(answered.attempts));
         if answered.stop {
             fields.insert(SEAWALL_RETRY, HeaderValue::from_static("no"));
         }
@@ -265,7 +266,7 @@ impl Fields {
 /// Whether there is such a field. A request has a handful of fields and is asked for thirty, nearly
 /// all of them in vain: to compare names is several times cheaper than to hash them. A request of
 /// many fields is asked by hash.
-fn has(fields: &HeaderMap, name: &HeaderName) -> bool {
+pub(crate) fn has(fields: &HeaderMap, name: &HeaderName) -> bool {
     match fields.keys_len() {
         0..=SCANNED => fields.keys().any(|key| key == name),
         _ => fields.contains_key(name),
@@ -278,6 +279,18 @@ fn remove_all<const N: usize>(fields: &mut HeaderMap, names: [&HeaderName; N]) {
         if has(fields, name) {
             fields.remove(name);
         }
+    }
+}
+
+/// A number as a value. Attempts are few, and a digit needs no allocation.
+pub(crate) fn number(number: impl Into<u64>) -> HeaderValue {
+    const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let number = number.into();
+    match usize::try_from(number).ok().and_then(|digit| DIGITS.get(digit)) {
+        Some(digit) => HeaderValue::from_static(digit),
+        // The conversion of `http` takes two allocations, this takes one.
+        None => HeaderValue::from_str(itoa::Buffer::new().format(number))
+            .unwrap_or_else(|_| HeaderValue::from(number)),
     }
 }
 
@@ -317,7 +330,9 @@ fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>, ignored: &mut IgnoredH
     }
     let scheme = if inbound.secure { "https" } else { "http" };
     let peer = inbound.peer.to_canonical();
-    append_to_list(fields, X_FORWARDED_FOR, &peer.to_string());
+    let mut text = Vec::with_capacity(LONGEST_V4);
+    lines::ip(&mut text, peer);
+    append_to_list(fields, X_FORWARDED_FOR, text);
     if had_forwarded {
         let mut element = match peer {
             IpAddr::V4(peer) => format!("for={peer}"),
@@ -328,7 +343,7 @@ fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>, ignored: &mut IgnoredH
             let _ = write!(element, ";host=\"{host}\"");
         }
         let _ = write!(element, ";proto={scheme}");
-        append_to_list(fields, FORWARDED, &element);
+        append_to_list(fields, FORWARDED, element.into_bytes());
     }
     fields.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(scheme));
     if let Some(authority) = inbound.authority {
@@ -337,18 +352,22 @@ fn forward(fields: &mut HeaderMap, inbound: &Inbound<'_>, ignored: &mut IgnoredH
 }
 
 /// Joins all lines of the list `name` and `element` into one line.
-fn append_to_list(fields: &mut HeaderMap, name: HeaderName, element: &str) {
+fn append_to_list(fields: &mut HeaderMap, name: HeaderName, element: Vec<u8>) {
     let mut joined = Vec::new();
-    for line in fields.get_all(&name) {
-        joined.extend_from_slice(line.as_bytes());
-        joined.extend_from_slice(b", ");
+    if has(fields, &name) {
+        for line in fields.get_all(&name) {
+            joined.extend_from_slice(line.as_bytes());
+            joined.extend_from_slice(b", ");
+        }
     }
-    joined.extend_from_slice(element.as_bytes());
+    let joined = if joined.is_empty() { element } else { [joined, element].concat() };
     if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
         fields.insert(name, value);
     }
 }
 
+/// Bytes of an IPv4 address as text, at most.
+const LONGEST_V4: usize = 15;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");

@@ -1,28 +1,60 @@
 //! Writes lines from a thread of its own, so that a slow reader never holds up a request.
 //!
-//! A full queue drops the line that comes and counts it. Lines leave in the order they came, in
-//! batches; a write that fails loses its batch, which is counted too.
+//! Where as many lines wait as may, the line that comes is dropped and counted. Lines leave in the
+//! order they came, in batches: the thread wakes for the first one and waits 5 ms for others, so
+//! that under load a line costs no wake and no write of its own. A write that fails loses its
+//! batch, which is counted too.
 
+use std::cell::Cell;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
 
 /// The sending end. Clones send to the same thread.
 #[derive(Clone, Debug)]
 pub(crate) struct LineWriter {
-    queue: mpsc::Sender<Message>,
-    capacity: usize,
-    dropped: Arc<AtomicU64>,
+    open: Arc<Open>,
 }
 
+/// Dropped with the last sending end, and the thread ends when all lines are written.
 #[derive(Debug)]
-enum Message {
-    Line(Vec<u8>),
-    /// Write what came before, then tell.
-    Flush(oneshot::Sender<()>),
+struct Open(Arc<Shared>);
+
+/// What the sending ends and the thread share.
+#[derive(Debug)]
+struct Shared {
+    capacity: usize,
+    /// Lines not yet written, those of the batch at the reader included.
+    unwritten: AtomicUsize,
+    dropped: AtomicU64,
+    waiting: Mutex<Waiting>,
+    ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    text: Vec<u8>,
+    lines: usize,
+    /// Whom to tell when the text before is written.
+    flushes: Vec<oneshot::Sender<()>>,
+    ended: bool,
+    thread: Thread,
+}
+
+/// What the thread does.
+#[derive(Clone, Copy, Debug, Default)]
+enum Thread {
+    /// Waits for anything.
+    Idle,
+    /// Waits for more lines.
+    Gathers,
+    #[default]
+    Writes,
 }
 
 impl LineWriter {
@@ -35,82 +67,135 @@ impl LineWriter {
         capacity: usize,
         to: impl Write + Send + 'static,
     ) -> io::Result<Self> {
-        let (queue, lines) = mpsc::channel(capacity);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counter = dropped.clone();
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || run(lines, to, &counter))?;
-        Ok(Self { queue, capacity, dropped })
+        let shared = Arc::new(Shared {
+            capacity,
+            unwritten: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            ready: Condvar::new(),
+        });
+        let of_thread = Arc::clone(&shared);
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || of_thread.run(to))?;
+        Ok(Self { open: Arc::new(Open(shared)) })
     }
 
     /// Sends the line that `render` writes, without its line feed; never waits. Where there is no
     /// place nothing is rendered.
     pub(crate) fn line(&self, render: impl FnOnce(&mut Vec<u8>)) {
-        match self.queue.try_reserve() {
-            Ok(place) => {
-                let mut line = Vec::with_capacity(TYPICAL_LINE);
-                render(&mut line);
-                line.push(b'\n');
-                place.send(Message::Line(line));
-            }
-            Err(_) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
+        let shared = &self.open.0;
+        if shared.unwritten.fetch_add(1, Ordering::Relaxed) >= shared.capacity {
+            shared.unwritten.fetch_sub(1, Ordering::Relaxed);
+            shared.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
         }
+        // Rendered outside of the lock, in a buffer that each thread keeps.
+        let mut line = SCRATCH.try_with(Cell::take).unwrap_or_default();
+        line.clear();
+        render(&mut line);
+        line.push(b'\n');
+        shared.send(|waiting| {
+            waiting.text.extend_from_slice(&line);
+            waiting.lines += 1;
+        });
+        // A thread that ends has no buffer any longer.
+        let _ = SCRATCH.try_with(|scratch| scratch.set(line));
     }
 
     /// Lines that were not written since the start.
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.open.0.dropped.load(Ordering::Relaxed)
     }
 
     /// Lines waiting, and as many as may wait.
     pub(crate) fn depth(&self) -> (usize, usize) {
-        (self.capacity - self.queue.capacity().min(self.capacity), self.capacity)
+        let Shared { unwritten, capacity, .. } = &*self.open.0;
+        (unwritten.load(Ordering::Relaxed).min(*capacity), *capacity)
     }
 
     /// Waits until every line sent before is written; false if that took longer than `at_most`.
     pub(crate) async fn flush(&self, at_most: Duration) -> bool {
         let (done, written) = oneshot::channel();
-        let flushed =
-            async { self.queue.send(Message::Flush(done)).await.is_ok() && written.await.is_ok() };
-        tokio::time::timeout(at_most, flushed).await.unwrap_or(false)
+        self.open.0.send(|waiting| waiting.flushes.push(done));
+        tokio::time::timeout(at_most, written).await.is_ok_and(|told| told.is_ok())
     }
 }
 
-/// The thread.
-fn run(mut lines: mpsc::Receiver<Message>, mut to: impl Write, dropped: &AtomicU64) {
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut torn = false;
-    while let Some(first) = lines.blocking_recv() {
-        let mut flushed = Vec::new();
-        let mut count = 0;
-        if torn {
-            batch.push(b'\n');
-        }
-        let mut next = Some(first);
-        while let Some(message) = next {
-            match message {
-                Message::Line(line) => {
-                    batch.extend_from_slice(&line);
-                    count += 1;
-                }
-                Message::Flush(done) => flushed.push(done),
-            }
-            next = if batch.len() < BATCH { lines.try_recv().ok() } else { None };
-        }
-        // After a failed write part of a line may stand there; the next one begins its own.
-        torn = to.write_all(&batch).and_then(|()| to.flush()).is_err();
-        if torn {
-            dropped.fetch_add(count, Ordering::Relaxed);
-        }
-        batch.clear();
-        for done in flushed {
-            // Nobody waits for it any longer: then nobody is told.
-            let _ = done.send(());
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send(|waiting| waiting.ended = true);
+    }
+}
+
+impl Shared {
+    fn send(&self, add: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.waiting.lock();
+        add(&mut waiting);
+        let wakes = match waiting.thread {
+            Thread::Idle => true,
+            Thread::Gathers => waiting.is_urgent(),
+            Thread::Writes => false,
+        };
+        if wakes {
+            waiting.thread = Thread::Writes;
+            self.ready.notify_one();
         }
     }
+
+    /// The thread.
+    fn run(&self, mut to: impl Write) {
+        let mut batch = Vec::new();
+        let mut torn = false;
+        loop {
+            let mut waiting = self.waiting.lock();
+            while waiting.text.is_empty() && !waiting.is_urgent() {
+                waiting.thread = Thread::Idle;
+                self.ready.wait(&mut waiting);
+            }
+            if !waiting.is_urgent() {
+                waiting.thread = Thread::Gathers;
+                self.ready.wait_for(&mut waiting, GATHER);
+            }
+            waiting.thread = Thread::Writes;
+            let (lines, ended) = (std::mem::take(&mut waiting.lines), waiting.ended);
+            let flushes = std::mem::take(&mut waiting.flushes);
+            // After a failed write part of a line may stand there; the next one begins its own.
+            if torn && lines > 0 {
+                batch.push(b'\n');
+                batch.append(&mut waiting.text);
+            } else {
+                std::mem::swap(&mut batch, &mut waiting.text);
+            }
+            drop(waiting);
+            if !batch.is_empty() {
+                torn = to.write_all(&batch).and_then(|()| to.flush()).is_err();
+            }
+            if torn {
+                self.dropped.fetch_add(lines as u64, Ordering::Relaxed);
+            }
+            batch.clear();
+            batch.shrink_to(4 * BATCH);
+            self.unwritten.fetch_sub(lines, Ordering::Relaxed);
+            for done in flushes {
+                // Nobody waits for it any longer: then nobody is told.
+                let _ = done.send(());
+            }
+            if ended {
+                return;
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// Whether it is to be written without waiting for more.
+    const fn is_urgent(&self) -> bool {
+        !self.flushes.is_empty() || self.ended || self.text.len() >= BATCH
+    }
+}
+
+thread_local! {
+    /// Where lines of this thread are rendered.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Appends `text` as the inside of a JSON string of at most `bound` bytes. What is not UTF-8
@@ -164,6 +249,22 @@ pub(crate) fn decimal(out: &mut Vec<u8>, number: impl Into<u64>) {
     out.extend_from_slice(itoa::Buffer::new().format(number.into()).as_bytes());
 }
 
+/// Appends an address; the formatter of the standard library is slow at it.
+pub(crate) fn ip(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            for (place, octet) in address.octets().into_iter().enumerate() {
+                if place > 0 {
+                    out.push(b'.');
+                }
+                decimal(out, octet);
+            }
+        }
+        // Writing to a vector cannot fail.
+        IpAddr::V6(address) => drop(write!(out, "{address}")),
+    }
+}
+
 /// Appends the last `DIGITS` digits of a number, zeros in front.
 pub(crate) fn digits<const DIGITS: usize>(out: &mut Vec<u8>, mut number: u64) {
     let mut text = [b'0'; DIGITS];
@@ -211,10 +312,11 @@ const DAYS_BEFORE_1970: u64 = 719_468;
 const DAYS_PER_ERA: u64 = 146_097;
 /// 9999-12-31T23:59:59.999Z.
 const LAST_MILLI: u64 = 253_402_300_799_999;
-/// Bytes written at once, about; one line may go beyond.
+/// Bytes that are written without waiting for more.
 const BATCH: usize = 64 * 1024;
-/// Bytes a line usually needs, so that rendering does not grow it.
-const TYPICAL_LINE: usize = 1024;
+/// How long a line waits for others. A reader does not see it, and at 1,000 requests/s five share
+/// what waking a thread and a write cost, which is more than all the rest of a line.
+const GATHER: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -290,17 +392,35 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_full_queue_drops_what_comes_and_counts_it() {
         let (gate, word, entered, page) = gate();
-        let writer = LineWriter::start("lines", 2, gate).unwrap();
+        let writer = LineWriter::start("lines", 3, gate).unwrap();
         writer.line(|line| line.push(b'a'));
         entered.recv_timeout(BOUND).unwrap();
         for byte in *b"bcde" {
             writer.line(|line| line.push(byte));
         }
         assert_eq!(writer.dropped(), 2);
-        assert_eq!(writer.depth(), (2, 2));
+        assert_eq!(writer.depth(), (3, 3), "the one at the reader counts");
         drop(word);
         assert!(writer.flush(BOUND).await);
         assert_eq!(page.text(), "a\nb\nc\n");
+    }
+
+    #[test]
+    fn lines_that_come_during_a_write_leave_in_one() {
+        let (gate, word, entered, page) = gate();
+        let writer = LineWriter::start("lines", 512, gate).unwrap();
+        writer.line(|line| line.push(b'a'));
+        entered.recv_timeout(BOUND).unwrap();
+        for byte in *b"bcd" {
+            writer.line(|line| line.push(byte));
+        }
+        word.send(true).unwrap();
+        entered.recv_timeout(BOUND).unwrap();
+        assert_eq!(page.text(), "a\n");
+        word.send(true).unwrap();
+        drop(writer);
+        assert!(entered.recv_timeout(BOUND).is_err(), "the thread has ended");
+        assert_eq!(page.text(), "a\nb\nc\nd\n");
     }
 
     #[tokio::test]

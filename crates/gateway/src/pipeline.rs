@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::HOST;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use seawall::CallShared;
 use seawall_policy::{Call, RateKey, Safety, Timestamp, parse_remaining};
@@ -29,7 +29,7 @@ use crate::exchange::Exchange;
 use crate::forwards::count_hop;
 use crate::gateway::{Gateway, Upstream};
 use crate::grpc;
-use crate::headers::{Inbound, Stated, check_framing, upgrade_of};
+use crate::headers::{Inbound, Stated, check_framing, has, upgrade_of};
 use crate::metrics::{self, IgnoredBecause, IgnoredHeader, IgnoredHeaders};
 use crate::outbound::{Abandon, Outbound};
 use crate::quota::rate_key;
@@ -338,7 +338,8 @@ fn check_announced(route: &Route, headers: &HeaderMap) -> Result<(), ProblemAnsw
 
 /// Whether the request carries one non-empty `Idempotency-Key`, which is passed byte for byte.
 fn is_keyed(headers: &HeaderMap) -> bool {
-    headers.get("idempotency-key").is_some_and(|key| !key.as_bytes().trim_ascii().is_empty())
+    let key = has(headers, &IDEMPOTENCY_KEY).then(|| headers.get(IDEMPOTENCY_KEY)).flatten();
+    key.is_some_and(|key| !key.as_bytes().trim_ascii().is_empty())
 }
 
 /// The target as it goes on: origin form on HTTP/1.1, with scheme and authority on HTTP/2. A
@@ -387,3 +388,5 @@ fn upgradable(parts: &mut http::request::Parts) -> Request<()> {
     std::mem::swap(request.extensions_mut(), &mut parts.extensions);
     request
 }
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -7,7 +7,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
-use super::{has, remove_all};
+use super::{SCANNED, has, remove_all};
 
 /// The upgrade a request asks for, to be forwarded: the protocols of `Upgrade` if the request is
 /// a GET over HTTP/1.1 without a body whose `Connection` says so. HTTP/2 without TLS and TLS itself
@@ -52,12 +52,21 @@ pub(super) fn remove(fields: &mut HeaderMap, is_own: impl Fn(&HeaderName) -> boo
     }
     for token in lines.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','))
     {
-        let Ok(name) = HeaderName::from_bytes(token.trim().as_bytes()) else { continue };
+        let Some(name) = named(fields, token.trim()) else { continue };
         if !is_protected(&name) && !is_own(&name) {
             fields.remove(name);
         }
     }
     remove_all(fields, [&KEEP_ALIVE, &PROXY_CONNECTION, &TE, &TRANSFER_ENCODING, &UPGRADE]);
+}
+
+/// The field that a token of `Connection` names, if there is one: nearly always the token is
+/// `keep-alive` or `close` and there is none.
+fn named(fields: &HeaderMap, token: &str) -> Option<HeaderName> {
+    if fields.keys_len() > SCANNED {
+        return HeaderName::from_bytes(token.as_bytes()).ok();
+    }
+    fields.keys().find(|name| name.as_str().eq_ignore_ascii_case(token)).cloned()
 }
 
 /// Writes what the next connection needs: `TE: trailers`, an upgrade, and on HTTP/1.1 the

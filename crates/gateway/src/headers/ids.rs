@@ -122,10 +122,15 @@ fn is_lower_hex(part: &[u8]) -> bool {
 }
 
 fn made_id(rng: &mut impl Rng) -> HeaderValue {
-    let id = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
-    HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("0"))
+    let random = [rng.next_u64().to_be_bytes(), rng.next_u64().to_be_bytes()];
+    let mut id = [0; 32];
+    for (digits, byte) in id.chunks_exact_mut(2).zip(random.as_flattened()) {
+        digits.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    }
+    HeaderValue::from_bytes(&id).unwrap_or(HeaderValue::from_static("0"))
 }
 
+const HEX: &[u8; 16] = b"0123456789abcdef";
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Of version `00`, in bytes. Source: W3C Trace Context section 3.2.2.
 const TRACEPARENT_LENGTH: usize = 55;

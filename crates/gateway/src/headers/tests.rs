@@ -449,3 +449,10 @@ fn a_switch_of_protocols_keeps_its_upgrade() {
     ];
     assert_eq!(answered(&lines, &answer), pairs(&expected));
 }
+
+#[test]
+fn a_number_is_written_in_decimal_whatever_its_size() {
+    for given in [0, 1, 9, 10, 11, 25_000, u64::MAX] {
+        assert_eq!(number(given), given.to_string());
+    }
+}

@@ -9,6 +9,7 @@ use seawall_policy::{Purpose, Timestamp, remaining_to_send};
 
 use super::Outbound;
 use crate::config::Protocol;
+use crate::headers;
 use crate::upload::{RequestBody, Upload};
 
 impl Outbound {
@@ -44,10 +45,10 @@ impl Outbound {
         if let Some(names) = &self.names {
             let number = self.caller_attempt.max(context.number());
             let headers = request.headers_mut();
-            headers.insert(names.attempt.clone(), HeaderValue::from(number));
+            headers.insert(names.attempt.clone(), headers::number(number));
             let left = left_upstream(now, context.deadline(), self.stated, self.margin);
             if let Some(left) = left {
-                headers.insert(names.remaining.clone(), HeaderValue::from(left));
+                headers.insert(names.remaining.clone(), headers::number(left));
             }
             if let Some(grpc) = &self.grpc {
                 grpc.stamp(headers, now, left, number);
