@@ -14,7 +14,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::HOST;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+};
 use hyper::body::Incoming;
 use seawall::CallShared;
 use seawall_policy::{Call, RateKey, Safety, Timestamp, parse_remaining};
