@@ -14,6 +14,7 @@ use super::*;
 
 pub(super) const EXAMPLE: &str = include_str!("../../../../../seawall.example.yaml");
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
+const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
 
 /// What the decoder takes at a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -337,6 +338,24 @@ fn the_page_and_the_example_give_the_same_defaults() {
                 let required = ["version", "routes[].upstream"].contains(&key);
                 assert!(value.is_none() || required, "{key} has the default {value:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn what_operators_are_shown_of_an_option_is_its_default() {
+    let orders = "endpoints: [http://orders-1:9000, http://orders-2:9000]";
+    for (heading, section, bare) in [
+        ("Check endpoints", "health_check", "health_check: {path: /healthz}"),
+        ("Hedge slow calls", "hedge", "hedge: {}"),
+    ] {
+        let (_, below) = OPERATIONS.split_once(&format!("\n## {heading}\n")).unwrap();
+        let shown = below.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+        let bare = format!("version: 1\nupstreams: {{orders: {{{orders}, {bare}}}}}\n");
+        assert_eq!(accepted(shown), accepted(&bare), "{heading}");
+        let above = format!("upstreams.<name>.{section}.");
+        for key in raw_keys().iter().filter_map(|key| key.strip_prefix(&above)) {
+            assert!(shown.contains(&format!("{key}: ")), "{heading} does not show {key}");
         }
     }
 }
