@@ -18,6 +18,7 @@
 mod caller;
 mod hosts;
 mod ledger;
+mod plain;
 mod policies;
 mod world;
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use seawall_policy::{ConfigError, StackParams, Timestamp};
 
+use crate::baselines::Baseline;
 use crate::draw::Draws;
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -44,6 +46,8 @@ pub struct Fleet {
     pub calls: Calls,
     /// How each call is made.
     pub policy: StackParams,
+    /// How it is made instead, to compare with.
+    pub baseline: Option<Baseline>,
     /// Who shares the state of the policies.
     pub sharing: Sharing,
     /// Between clients and servers.

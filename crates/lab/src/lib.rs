@@ -8,8 +8,10 @@
 //! | `server` | workers with a queue |
 //! | `station` | one server and those who come to it, for which there are formulas |
 //! | [`exact`] | those formulas |
+//! | `contention` | one row, and those who want to change it at once |
 //! | `stats` | histograms, levels, and means with their intervals |
 //! | `fleet` | clients, their policies, network and servers, and the report of a run |
+//! | [`baselines`] | other people's retries, to compare with |
 //! | `fault` | what goes wrong, where and when |
 //! | `seeds` | a run for every seed, over threads |
 //!
@@ -19,7 +21,7 @@
 //! `seawall-policy`: `fleet/caller.rs` drives its [`Operation`](seawall_policy::Operation) and
 //! decides nothing. What the lab models is the rest: time, network, servers, work, faults.
 //! `tests/house.rs` fails if it grows a decision of its own. Other people's policies, to compare
-//! with, belong into a module `baselines`, and nowhere else.
+//! with, are in the module [`baselines`], and nowhere else.
 //!
 //! # Before it is believed
 //!
@@ -39,6 +41,8 @@
 //! so that a million such clients need 5 GB; shared by all, they take nothing a client.
 //! `cargo bench -p seawall-lab` measures both, and events a second.
 
+pub mod baselines;
+mod contention;
 mod draw;
 mod engine;
 pub mod exact;
@@ -52,6 +56,7 @@ mod span;
 mod station;
 mod stats;
 
+pub use contention::{Contended, Contention};
 pub use draw::{Draw, Draws, Purpose};
 pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};

@@ -3,6 +3,7 @@
 //! | span | what it is like | mean |
 //! |---|---|---|
 //! | fixed | always the same | itself |
+//! | uniform | all between two ends alike | their middle |
 //! | exponential | no memory; most are short | as given |
 //! | log-normal | the middle of what servers really do | median · e^(σ²/2) |
 //! | Pareto, bounded | heavy tail; a few take as long as all others together | by its bounds |
@@ -27,6 +28,7 @@ pub struct Span(Law);
 #[derive(Clone, Debug, PartialEq)]
 enum Law {
     Fixed(Duration),
+    Uniform(Duration, Duration),
     /// Seconds.
     Exponential(f64),
     LogNormal {
@@ -58,6 +60,18 @@ impl Span {
     #[must_use]
     pub const fn fixed(span: Duration) -> Self {
         Self(Law::Fixed(span))
+    }
+
+    /// Uniform from the one to the other, which must not be the shorter.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn uniform(least: Duration, most: Duration) -> Result<Self, ConfigError> {
+        if most < least {
+            let allowed = format!("at least least, which is {least:?}");
+            return Err(ConfigError::new("most", format!("{most:?}"), allowed));
+        }
+        Ok(Self(Law::Uniform(least, most)))
     }
 
     /// Exponential, of this mean.
@@ -132,6 +146,7 @@ impl Span {
     pub fn draw(&self, draw: &mut Draw) -> Duration {
         let seconds = match &self.0 {
             Law::Fixed(span) => return *span,
+            Law::Uniform(least, most) => return draw.duration_between(*least, *most),
             Law::Trace(recorded) => {
                 let place = usize::try_from(draw.below(recorded.len() as u64)).unwrap_or(0);
                 return recorded[place];
@@ -171,6 +186,10 @@ impl Span {
         let raised = |seconds: f64| libm::pow(seconds, k);
         match &self.0 {
             Law::Fixed(span) => raised(span.as_secs_f64()),
+            Law::Uniform(least, most) => {
+                let (a, b) = (least.as_secs_f64(), most.as_secs_f64());
+                if power == 1 { (a + b) / 2.0 } else { (a * a + a * b + b * b) / 3.0 }
+            }
             // k! · meanᵏ, for the two powers asked for.
             Law::Exponential(mean) => k * raised(*mean),
             Law::LogNormal { median, sigma } => {
@@ -249,6 +268,7 @@ mod tests {
         let trace = [millis(1), millis(1), millis(2), millis(40)];
         for span in [
             Span::fixed(millis(7)),
+            Span::uniform(millis(2), millis(12)).unwrap(),
             Span::exponential(millis(7)),
             Span::log_normal(millis(7), 0.8).unwrap(),
             Span::pareto(millis(1), millis(1_000), 1.3).unwrap(),
@@ -274,6 +294,7 @@ mod tests {
     #[test]
     fn what_is_no_distribution_is_refused_with_field_value_and_range() {
         let refused = [
+            Span::uniform(millis(2), millis(1)),
             Span::log_normal(millis(1), 3.1),
             Span::log_normal(millis(1), f64::NAN),
             Span::pareto(millis(1), millis(2), 0.0),
@@ -285,7 +306,8 @@ mod tests {
         ];
         let told: Vec<_> =
             refused.iter().map(|span| span.clone().unwrap_err().to_string()).collect();
-        let fields = ["sigma", "sigma", "exponent", "least", "most", "share", "deviation", "trace"];
+        let fields =
+            ["most", "sigma", "sigma", "exponent", "least", "most", "share", "deviation", "trace"];
         for (said, field) in told.iter().zip(fields) {
             assert!(said.starts_with(&format!("field `{field}`")), "{said}");
         }

@@ -25,6 +25,10 @@ impl World<'_> {
         if matches!(self.fleet.calls, Calls::Open(_)) {
             self.next_call(engine, id);
         }
+        if self.fleet.baseline.is_some() {
+            self.plain_begins(engine, id, number);
+            return;
+        }
         let (operation, step) = self.policies.with(now, id, |dependency, params, rng| {
             Operation::begin(now, dependency, params, CALL, rng)
         });
@@ -66,38 +70,30 @@ impl World<'_> {
         let Some(call) = self.calls.get_mut(slot) else { return };
         permit.mark_sent();
         self.ledger.attempt(now, call.begun, call.sent == 0);
-        let draws = (u64::from(call.number) * ATTEMPTS + u64::from(call.sent)) * DRAWS;
+        let mut flight = Flight::new(call.client, slot, call.number, call.sent);
         call.sent += 1;
-        let client = call.client;
-        let site = u32::try_from(permit.endpoint()).unwrap_or(0);
-        let flight = self.flights.put(Flight {
-            client,
-            call: slot,
-            site,
-            draws,
-            permit: Some(permit),
-            held: None,
-            deadline,
-            cut_by_call,
-            hedge_at: hedge_at.unwrap_or(Timestamp::MAX),
-            timer_at: Timestamp::MAX,
-            gone_at: Timestamp::MAX,
-            is_alive: true,
-            outcome: Outcome::of(Cause::Answered),
-            finish_at: Timestamp::MAX,
-            paused: 0,
-            place: 0,
-        });
+        flight.site = u32::try_from(permit.endpoint()).unwrap_or(0);
+        flight.permit = Some(permit);
+        (flight.deadline, flight.cut_by_call) = (deadline, cut_by_call);
+        flight.hedge_at = hedge_at.unwrap_or(Timestamp::MAX);
+        let flight = self.flights.put(flight);
         if let Some(free) = call.flights.iter_mut().find(|flight| flight.is_none()) {
             *free = Some(flight);
         }
         self.set_timer(engine, flight);
+        self.depart(engine, flight);
+    }
+
+    /// Sends an attempt's request on its way.
+    pub(super) fn depart(&mut self, engine: &mut Engine, slot: u32) {
+        let Some(flight) = self.flights.get(slot) else { return };
+        let (client, draws, site) = (flight.client, flight.draws, flight.site as usize);
         match self.travels(client, draws + OUT) {
             Some(delay) => {
-                let entity = &mut self.sites[site as usize].entity;
-                engine.schedule(now.after(delay), entity, What::Request.of(flight));
+                let entity = &mut self.sites[site].entity;
+                engine.schedule(engine.now().after(delay), entity, What::Request.of(slot));
             }
-            None => self.ends_in_nothing(flight),
+            None => self.ends_in_nothing(slot),
         }
     }
 
@@ -194,18 +190,23 @@ impl World<'_> {
     fn abandon(&mut self, engine: &mut Engine, slot: u32, permit: Permit) {
         let now = engine.now();
         let Some(flight) = self.flights.get_mut(slot) else { return };
-        let (client, draws) = (flight.client, flight.draws);
+        let client = flight.client;
         let held: Option<HeldCall> = self.policies.with(now, client, |dependency, params, rng| {
             dependency.abandon(now, params, permit, rng)
         });
         flight.held = held;
-        if let Some(delay) = self.travels(client, draws + NOTICE)
-            && let Some(flight) = self.flights.get_mut(slot)
-        {
-            flight.gone_at = now.after(delay);
-        }
+        self.notice(engine, slot);
         self.housekeep(engine, client);
         self.forget(slot);
+    }
+
+    /// Nobody waits for an attempt any longer, which its server may hear one delay later.
+    pub(super) fn notice(&mut self, engine: &Engine, slot: u32) {
+        let Some(flight) = self.flights.get(slot) else { return };
+        let delay = self.travels(flight.client, flight.draws + NOTICE);
+        if let (Some(delay), Some(flight)) = (delay, self.flights.get_mut(slot)) {
+            flight.gone_at = engine.now().after(delay);
+        }
     }
 
     /// Whatever is to be known of an attempt's end is there.
@@ -241,8 +242,8 @@ impl World<'_> {
 
     /// Frees an attempt's place if neither side knows of it any longer. What is held for one of
     /// which nothing more comes is given up by time.
-    fn forget(&mut self, slot: u32) {
-        let is_known = |flight: &Flight| flight.is_alive || flight.permit.is_some();
+    pub(super) fn forget(&mut self, slot: u32) {
+        let is_known = |flight: &Flight| flight.is_alive || flight.is_awaited();
         if self.flights.get(slot).is_some_and(|flight| !is_known(flight)) {
             self.flights.take(slot);
         }
@@ -329,10 +330,6 @@ const CALL: Call = Call {
     retry: None,
     refresh: None,
 };
-/// Room for the draws of an attempt, and for the attempts of a call (ten, as many redispatches,
-/// and a hedge), so that no two share one.
-const DRAWS: u64 = 16;
-const ATTEMPTS: u64 = 32;
 /// Which of its draws a message takes: the request, the answer, the word that nobody waits.
 const OUT: u64 = 0;
 pub(super) const BACK: u64 = 4;

@@ -113,7 +113,7 @@ impl World<'_> {
             return;
         }
         flight.finish_at = Timestamp::MAX;
-        let (at, is_waited_for) = (flight.place as usize, flight.permit.is_some());
+        let (at, is_waited_for) = (flight.place as usize, flight.is_awaited());
         site.working.swap_remove(at);
         if let Some(moved) = site.working.get(at).and_then(|moved| self.flights.get_mut(*moved)) {
             moved.place = u32::try_from(at).unwrap_or(u32::MAX);

@@ -18,6 +18,7 @@ pub(super) struct Policies {
 impl Policies {
     pub(super) fn new(fleet: &Fleet, draws: Draws) -> Self {
         let count = match fleet.sharing {
+            _ if fleet.baseline.is_some() => 0,
             Sharing::Each => fleet.clients,
             Sharing::All => 1,
         };
@@ -64,6 +65,6 @@ impl Policies {
 
     pub(super) fn pop_woken(&mut self, client: u32) -> Option<Ticket> {
         let place = self.of(client) as usize;
-        self.dependencies[place].pop_woken()
+        self.dependencies.get_mut(place)?.pop_woken()
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use seawall_policy::{HeldCall, Operation, Outcome, Permit, Ticket, Timestamp};
+use seawall_policy::{Cause, HeldCall, Operation, Outcome, Permit, Ticket, Timestamp};
 
 use super::hosts::Site;
 use super::ledger::{Ledger, Report};
+use super::plain::Plain;
 use super::policies::Policies;
-use super::{Calls, Fleet};
+use super::{Calls, Fleet, Sharing};
+use crate::baselines::Known;
 use crate::draw::{Draws, Purpose};
 use crate::engine::{Engine, Entity, Event, Model};
 use crate::slots::Slots;
@@ -21,6 +23,9 @@ pub(super) struct World<'a> {
     pub(super) policies: Policies,
     /// Calls that have begun and not ended.
     pub(super) calls: Slots<Ongoing>,
+    /// The same of a baseline, and what it knows.
+    pub(super) plain: Slots<Plain>,
+    pub(super) known: Vec<Known>,
     /// Attempts that somebody still knows of.
     pub(super) flights: Slots<Flight>,
     /// Calls that wait for a slot of their dependency.
@@ -64,6 +69,8 @@ pub(super) struct Flight {
     /// Where its draws begin, in its client's streams.
     pub(super) draws: u64,
     pub(super) permit: Option<Permit>,
+    /// A baseline waits for it.
+    pub(super) is_plain: bool,
     pub(super) held: Option<HeldCall>,
     pub(super) deadline: Timestamp,
     pub(super) cut_by_call: bool,
@@ -81,6 +88,36 @@ pub(super) struct Flight {
     pub(super) paused: u64,
     /// Its place among what its server works on.
     pub(super) place: u32,
+}
+
+impl Flight {
+    /// The attempt of a call, its `sent`th counted from 0, before it is sent anywhere.
+    pub(super) fn new(client: u32, call: u32, number: u32, sent: u32) -> Self {
+        Self {
+            client,
+            call,
+            site: 0,
+            draws: (u64::from(number) * ATTEMPTS + u64::from(sent)) * DRAWS,
+            permit: None,
+            is_plain: false,
+            held: None,
+            deadline: Timestamp::MAX,
+            cut_by_call: false,
+            hedge_at: Timestamp::MAX,
+            timer_at: Timestamp::MAX,
+            gone_at: Timestamp::MAX,
+            is_alive: true,
+            outcome: Outcome::of(Cause::Answered),
+            finish_at: Timestamp::MAX,
+            paused: 0,
+            place: 0,
+        }
+    }
+
+    /// Whether somebody waits for its answer.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.permit.is_some() || self.is_plain
+    }
 }
 
 /// What happens to a client or to a server: the upper four bits of an event's word, with a slot in
@@ -132,6 +169,8 @@ impl<'a> World<'a> {
             clients: (0..fleet.clients).map(client).collect(),
             policies: Policies::new(fleet, draws),
             calls: Slots::default(),
+            plain: Slots::default(),
+            known: known(fleet),
             flights: Slots::default(),
             waiting: BTreeMap::new(),
             sites: sites.collect(),
@@ -152,8 +191,9 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn report(&mut self, engine: &Engine) -> Report {
-        for call in self.calls.iter() {
-            self.ledger.cut_off(call.begun, engine.now().since(call.begun));
+        let calls = self.calls.iter().map(|call| call.begun);
+        for begun in calls.chain(self.plain.iter().map(|call| call.begun)) {
+            self.ledger.cut_off(begun, engine.now().since(begun));
         }
         self.ledger.report(engine.handled(), engine.digest())
     }
@@ -180,12 +220,25 @@ impl<'a> World<'a> {
     }
 }
 
+/// What each client of a baseline knows, or all of them together.
+fn known(fleet: &Fleet) -> Vec<Known> {
+    let count = match fleet.sharing {
+        Sharing::Each => fleet.clients as usize,
+        Sharing::All => 1,
+    };
+    let known = |baseline| vec![Known::new(baseline); count];
+    fleet.baseline.as_ref().map_or_else(Vec::new, known)
+}
+
 impl Model for World<'_> {
     fn on(&mut self, engine: &mut Engine, event: Event) {
         let slot = event.what & ((1 << SLOT_BITS) - 1);
         let Some(what) = What::ALL.get((event.what >> SLOT_BITS) as usize) else { return };
         match what {
             What::Begin => self.call_begins(engine, event.entity),
+            What::Tick if self.fleet.baseline.is_some() => self.plain_ticks(engine, slot),
+            What::Timer if self.fleet.baseline.is_some() => self.plain_timer(engine, slot),
+            What::Answer if self.fleet.baseline.is_some() => self.plain_answer(engine, slot),
             What::Tick => self.ticks(engine, slot),
             What::Timer => self.timer(engine, slot),
             What::Answer => self.answer(engine, slot),
@@ -209,3 +262,7 @@ impl Model for World<'_> {
 
 /// Bits of an event's word that name a slot.
 const SLOT_BITS: u32 = 28;
+/// Room for the draws of an attempt, and for the attempts of a call (at most a hundred), so that no
+/// two share one.
+const DRAWS: u64 = 16;
+const ATTEMPTS: u64 = 128;
