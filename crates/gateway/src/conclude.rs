@@ -39,6 +39,9 @@ pub(crate) fn conclude(
     exchange.queued = queued;
     exchange.head = Some(ended);
     exchange.refusal = refusal_of(&done);
+    if let Some(answer) = value.as_ref().filter(|value| !matches!(value.reply, Reply::None)) {
+        exchange.progress.answer(answer.place, answer.endpoint);
+    }
     count(gateway, route, &exchange, &done);
     // A fallback is an HTTP answer, which a gRPC caller cannot read.
     if let Some(fallback) = fallback_of(route, &done).filter(|_| exchange.grpc.is_none()) {

@@ -208,18 +208,20 @@ impl Exchange {
     /// whose status came after its head counts here, by that status.
     fn count_rest(&self, route: usize) {
         let rest = self.progress.count_rest(!self.left_meanwhile());
-        let answered = self.done.map(|done| done.outcome);
-        let late = u32::from(answered.is_some_and(|outcome| outcome.awaits_status()));
-        let others = match answered.map(|outcome| outcome.cause()) {
+        let others = match self.done.map(|done| done.outcome.cause()) {
             Some(Cause::Status(_) | Cause::Answered | Cause::Grpc(_)) => Some(Cause::Outrun),
             _ => self.cause(),
         };
         let index = self.gateway.config.routes[route].upstream;
-        for place in 0..rest {
-            if let Some(cause) = if place < late { self.cause() } else { others } {
+        let count = |cause: Option<Cause>| {
+            if let Some(cause) = cause {
                 self.gateway.metrics.outcome(index, cause.class(), cause);
             }
+        };
+        if rest.has_answered {
+            count(self.cause());
         }
+        (0..rest.others).for_each(|_| count(others));
     }
 }
 

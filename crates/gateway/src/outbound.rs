@@ -62,6 +62,8 @@ pub(crate) struct Outbound {
 /// How an attempt ended, and what it left.
 #[derive(Debug)]
 pub(crate) struct Attempted {
+    pub(crate) place: u32,
+    pub(crate) endpoint: usize,
     outcome: Outcome,
     replayable: bool,
     /// What the upstream may still be reading.
@@ -96,7 +98,7 @@ impl Outbound {
                 if error.cause() != Cause::CheckoutTimeout {
                     self.count(context.purpose());
                 }
-                return self.ended(place, error.cause());
+                return self.ended(&context, error.cause());
             }
         };
         self.count(context.purpose());
@@ -107,17 +109,14 @@ impl Outbound {
         match self.send(lease, request, context.endpoint()).await {
             // Nothing in it is an answer; dropped, it closes its connection.
             Ok(response) if self.is_unasked_upgrade(&response) => {
-                self.ended(place, Cause::Malformed)
+                self.ended(&context, Cause::Malformed)
             }
-            Ok(response) => {
-                self.progress.answer(context.endpoint());
-                self.answered(place, response, &context).await
-            }
+            Ok(response) => self.answered(response, &context).await,
             Err((cause, is_handed_back)) => {
                 if is_handed_back {
                     context.mark_unsent();
                 }
-                self.ended(place, cause)
+                self.ended(&context, cause)
             }
         }
     }
@@ -194,19 +193,20 @@ impl Outbound {
 
     async fn answered(
         &self,
-        place: u32,
         response: Response<UpstreamBody>,
         context: &AttemptContext,
     ) -> Attempted {
+        let place = context.sequence();
         let (outcome, response) = match &self.grpc {
             Some(grpc) => (grpc.of_head(&response, context.is_cut_by_call()), response),
             None => match self.judged(response, context).await {
                 Ok(judged) => (judged.outcome, judged.response),
-                Err(cause) => return self.ended(place, cause),
+                Err(cause) => return self.ended(context, cause),
             },
         };
-        // One whose status is to come is counted when it has.
-        if !outcome.awaits_status() && self.progress.count(place) {
+        // One whose status is to come is counted when it has, if somebody is left to read it.
+        let is_all = !outcome.awaits_status() || self.progress.runs_on(place);
+        if is_all && self.progress.count(place) {
             self.metrics.outcome(self.upstream, outcome.class(), outcome.cause());
         }
         if outcome.retry_after() == RetryAfter::Unusable {
@@ -214,10 +214,12 @@ impl Outbound {
         }
         let replayable = self.shared.is_replayable();
         let upload = self.upload.clone();
-        Attempted { outcome, replayable, upload, reply: Reply::Flowing(response) }
+        let (endpoint, reply) = (context.endpoint(), Reply::Flowing(response));
+        Attempted { place, endpoint, outcome, replayable, upload, reply }
     }
 
-    fn ended(&self, place: u32, cause: Cause) -> Attempted {
+    fn ended(&self, context: &AttemptContext, cause: Cause) -> Attempted {
+        let place = context.sequence();
         let cause = match &self.upload {
             Some(upload) if upload.broken().is_some() => Cause::UploadFailed,
             _ => cause,
@@ -226,6 +228,8 @@ impl Outbound {
             self.metrics.outcome(self.upstream, cause.class(), cause);
         }
         Attempted {
+            place,
+            endpoint: context.endpoint(),
             outcome: self
                 .grpc
                 .as_ref()

@@ -13,8 +13,11 @@ use seawall_policy::Timestamp;
 pub(crate) struct Progress {
     /// The highest number of an attempt that was sent; 0 before.
     attempts: AtomicU32,
-    /// The endpoint of the last one that was sent or has answered, plus one; 0 before.
+    /// The endpoint of the last one that was sent or of the one whose answer counts, plus one; 0
+    /// before.
     endpoint: AtomicUsize,
+    /// The bit of the one whose answer counts; 0 before.
+    answered: AtomicU64,
     /// When the first byte of the first attempt left, in nanoseconds of the clock; 0 before.
     sent: AtomicU64,
     /// Nanoseconds spent waiting for connections.
@@ -28,6 +31,15 @@ pub(crate) struct Progress {
     runs_on: AtomicU64,
     /// The same for those whose outcome was counted.
     counted: AtomicU64,
+}
+
+/// The attempts that nobody has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Whether the one whose answer counts is among them: its status came after its head.
+    pub(crate) has_answered: bool,
+    /// How many there are beside it.
+    pub(crate) others: u32,
 }
 
 impl Progress {
@@ -65,12 +77,14 @@ impl Progress {
         self.left.load(Relaxed) & bit(place) != 0
     }
 
-    /// How many were sent and not counted, which count from here on; without those that run on,
+    /// Those that were sent and not counted, which count from here on; without those that run on,
     /// if they are still to say how they end.
-    pub(crate) fn count_rest(&self, running_on: bool) -> u32 {
+    pub(crate) fn count_rest(&self, running_on: bool) -> Rest {
         let run_on = if running_on { 0 } else { self.runs_on.load(Relaxed) };
         let rest = self.left.load(Relaxed) & !run_on;
-        (rest & !self.counted.fetch_or(rest, Relaxed)).count_ones()
+        let rest = rest & !self.counted.fetch_or(rest, Relaxed);
+        let answered = self.answered.load(Relaxed);
+        Rest { has_answered: rest & answered != 0, others: (rest & !answered).count_ones() }
     }
 
     /// Notes that a hedge is sent.
@@ -83,8 +97,9 @@ impl Progress {
         self.hedges.load(Relaxed)
     }
 
-    /// Notes that an endpoint has answered: of two attempts in flight, the one that counts.
-    pub(crate) fn answer(&self, endpoint: usize) {
+    /// Notes which attempt gave the answer that counts, and where.
+    pub(crate) fn answer(&self, place: u32, endpoint: usize) {
+        self.answered.store(bit(place), Relaxed);
         self.endpoint.store(endpoint + 1, Relaxed);
     }
 
@@ -123,14 +138,32 @@ mod tests {
     #[test]
     fn an_outcome_is_counted_once_and_what_was_never_sent_not_at_all() {
         let progress = Progress::default();
-        assert_eq!(progress.count_rest(true), 0, "none was sent");
+        let rest = |others| Rest { has_answered: false, others };
+        assert_eq!(progress.count_rest(true), rest(0), "none was sent");
         progress.send(Timestamp::from_millis(1), 1, 2, 0);
         progress.send(Timestamp::from_millis(2), 2, 3, 0);
         assert!(progress.count(1) && !progress.count(1));
         progress.run_on(2);
-        assert_eq!(progress.count_rest(false), 0, "the third says itself how it ends");
-        assert_eq!(progress.count_rest(true), 1);
-        assert_eq!(progress.count_rest(true), 0);
+        assert_eq!(progress.count_rest(false), rest(0), "the third says itself how it ends");
+        assert_eq!(progress.count_rest(true), rest(1));
+        assert_eq!(progress.count_rest(true), rest(0));
+    }
+
+    #[test]
+    fn the_answer_that_counts_is_told_from_the_others_by_its_place() {
+        for (counted, rest) in [
+            (None, Rest { has_answered: true, others: 2 }),
+            (Some(0), Rest { has_answered: true, others: 1 }),
+            (Some(1), Rest { has_answered: false, others: 2 }),
+        ] {
+            let progress = Progress::default();
+            for place in 0..3 {
+                progress.send(Timestamp::from_millis(1), place, place + 1, 0);
+            }
+            progress.answer(1, 0);
+            assert!(counted.is_none_or(|place| progress.count(place)));
+            assert_eq!(progress.count_rest(true), rest, "{counted:?}");
+        }
     }
 
     #[test]
@@ -141,7 +174,7 @@ mod tests {
         progress.send(Timestamp::from_millis(9), 1, 2, 3);
         assert_eq!(progress.sent(), Some(Timestamp::from_millis(5)));
         assert_eq!((progress.endpoint(), progress.attempts()), (Some(3), 2));
-        progress.answer(0);
+        progress.answer(0, 0);
         assert_eq!(progress.endpoint(), Some(0), "the faster of two");
     }
 }

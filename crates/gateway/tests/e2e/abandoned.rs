@@ -303,3 +303,31 @@ async fn finish_and_cancel_can_be_chosen() {
     let mut call = abandon(&gateway, &mut upstream, Protocol::Http1).await;
     call.left().await;
 }
+
+#[tokio::test]
+async fn the_line_names_the_endpoint_that_answered_and_not_one_that_did_so_too_late() {
+    let mut ends = [Upstream::start(Protocol::Http1).await, Upstream::start(Protocol::Http1).await];
+    let gateway = Setup::new(ends[0].address)
+        .endpoint(ends[1].address)
+        .upstream("timeouts: {connect: 100ms, attempt: 200ms}, retry: {backoff: {base: 1ms}}")
+        .start()
+        .await;
+    let mut caller = gateway.caller(Protocol::Http1).await;
+    let open = tokio::spawn(async move { caller.open(get("/")).await });
+    let [one, other] = &mut ends;
+    let (late, (answers, address)) = tokio::select! {
+        call = one.next() => (call, (other.next().await, other.address)),
+        call = other.next() => (call, (one.next().await, one.address)),
+    };
+    let (down, body) = streamed();
+    answers.answer(http::Response::new(body));
+    let answer_of_other = within(open).await.unwrap();
+    // It ran on, and its connection is free again.
+    late.answer(answer(200, "for nobody"));
+    let idle = [("state", "idle")];
+    gateway.until(|metrics| metrics.count("seawall_pool_connections", &idle) == 1).await;
+    drop(down);
+    assert_eq!(Answer::read(answer_of_other).await.status, 200);
+    let line = gateway.line().await;
+    assert_eq!((&line["attempts"], &line["endpoint"]), (&2.into(), &address.to_string().into()));
+}

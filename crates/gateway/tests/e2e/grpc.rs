@@ -547,3 +547,18 @@ async fn a_trusted_peers_attempts_are_counted_on() {
     assert_eq!(arrival.header("x-retry-attempt"), Some("3"));
     assert_eq!(gateway.line().await["caller_attempt"], 3);
 }
+
+#[tokio::test]
+async fn a_call_that_runs_on_without_its_caller_counts_by_its_head() {
+    let mut upstream = Upstream::start(Protocol::H2c).await;
+    let gateway = setup(upstream.address).upstream("on_abandon: finish").start().await;
+    let mut caller = gateway.caller(Protocol::H2c).await;
+    let open = tokio::spawn(async move { caller.try_open(unary("/a.B/c")).await });
+    let (_, reply) = upstream.next().await.read().await;
+    open.abort();
+    assert_eq!(gateway.line().await["stop_reason"], "caller_left");
+    reply.answer(answered(fields(&[("grpc-status", "0")])));
+    let causes = |metrics: &Metrics| metrics.count("seawall_causes_total", &[]);
+    let metrics = gateway.until(|metrics| causes(metrics) == 1).await;
+    assert_eq!(metrics.count("seawall_causes_total", &[("cause", "status")]), 1);
+}
