@@ -70,7 +70,7 @@ use drain::{DrainClock, Left};
 use state::{ConnGuard, ConnParts};
 
 use crate::tls::ListenerTls;
-use crate::wire::Socket;
+use crate::wire::Wire;
 
 /// What is the same for all listeners.
 #[derive(Clone, Copy, Debug)]
@@ -272,7 +272,7 @@ impl Server {
         settings: Arc<ArcSwap<ConnSettings>>,
         drain: channel::Receiver<DrainView>,
         handler: H,
-    ) -> impl FnMut(Socket, Peer, OwnedSemaphorePermit) + Send + 'static + use<H, F, B>
+    ) -> impl FnMut(Wire, Peer, OwnedSemaphorePermit) + Send + 'static + use<H, F, B>
     where
         H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,

@@ -14,26 +14,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
-/// A socket.
+/// A connection, what was read of it before anybody knew what to make of it, and how much it took.
 #[derive(Debug)]
-pub(crate) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-/// A socket, what was read of it before anybody knew what to make of it, and how much it took.
-#[derive(Debug)]
-pub(crate) struct Base {
-    socket: Socket,
+pub(crate) struct Wire {
+    carrier: Carrier,
     before: BytesMut,
     written: u64,
 }
 
-/// The bytes of a connection as HTTP sees them.
 #[derive(Debug)]
-pub(crate) enum Wire {
-    Plain(Base),
-    Tls(Box<TlsStream<Base>>),
+enum Carrier {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<Wire>>),
 }
 
 /// What is known of the TLS of a connection.
@@ -52,10 +45,36 @@ pub(crate) trait Progress {
     fn taken(&self) -> u64;
 }
 
-impl Base {
-    /// `before` comes again.
-    pub(crate) const fn new(socket: Socket, before: BytesMut) -> Self {
-        Self { socket, before, written: 0 }
+impl Wire {
+    fn over(carrier: Carrier) -> Self {
+        Self { carrier, before: BytesMut::new(), written: 0 }
+    }
+
+    /// The same, of which `bytes` come again.
+    pub(crate) fn unread(self, bytes: BytesMut) -> Self {
+        Self { before: bytes, ..self }
+    }
+
+    fn tls(&self) -> Option<&TlsStream<Self>> {
+        match &self.carrier {
+            Carrier::Tls(stream) => Some(stream),
+            Carrier::Tcp(_) | Carrier::Unix(_) => None,
+        }
+    }
+
+    /// What is known of its TLS, if it has any.
+    pub(crate) fn facts(&self) -> Option<TlsFacts> {
+        let (_, state) = self.tls()?.get_ref();
+        let version = match state.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => "1.2",
+            _ => "1.3",
+        };
+        Some(TlsFacts { version, resumed: state.handshake_kind() == Some(HandshakeKind::Resumed) })
+    }
+
+    /// The protocol that ALPN chose, if it did.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.tls()?.get_ref().1.alpn_protocol()
     }
 
     fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -66,210 +85,93 @@ impl Base {
     }
 }
 
-impl Wire {
-    /// Without TLS.
-    pub(crate) fn plain(socket: Socket) -> Self {
-        Self::Plain(Base::new(socket, BytesMut::new()))
-    }
-
-    /// What is known of its TLS, if it has any.
-    pub(crate) fn facts(&self) -> Option<TlsFacts> {
-        let Self::Tls(stream) = self else { return None };
-        let (_, state) = stream.get_ref();
-        let version = match state.protocol_version() {
-            Some(ProtocolVersion::TLSv1_2) => "1.2",
-            _ => "1.3",
-        };
-        Some(TlsFacts { version, resumed: state.handshake_kind() == Some(HandshakeKind::Resumed) })
-    }
-
-    /// The protocol that ALPN chose, if it did.
-    pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        let Self::Tls(stream) = self else { return None };
-        stream.get_ref().1.alpn_protocol()
-    }
-}
-
 impl Progress for Wire {
     fn taken(&self) -> u64 {
-        match self {
-            Self::Plain(base) => base.written,
-            Self::Tls(stream) => stream.get_ref().0.written,
-        }
+        // What TLS has encrypted its socket need not have taken.
+        self.tls().map_or(self.written, |stream| stream.get_ref().0.written)
     }
 }
 
-impl From<TcpStream> for Socket {
+impl From<TcpStream> for Wire {
     fn from(stream: TcpStream) -> Self {
-        Self::Tcp(stream)
+        Self::over(Carrier::Tcp(stream))
     }
 }
 
-impl From<UnixStream> for Socket {
+impl From<UnixStream> for Wire {
     fn from(stream: UnixStream) -> Self {
-        Self::Unix(stream)
+        Self::over(Carrier::Unix(stream))
     }
 }
 
-/// Calls the same method of whichever it is.
-macro_rules! either {
-    ($kind:ident, $this:expr, $one:ident | $other:ident, $inner:ident => $call:expr) => {
-        match $this {
-            $kind::$one($inner) => $call,
-            $kind::$other($inner) => $call,
+impl From<TlsStream<Self>> for Wire {
+    fn from(stream: TlsStream<Self>) -> Self {
+        Self::over(Carrier::Tls(Box::new(stream)))
+    }
+}
+
+/// Calls the same method of whatever carries it.
+macro_rules! carried {
+    ($wire:expr, $inner:ident => $call:expr) => {
+        match &mut $wire.carrier {
+            Carrier::Tcp($inner) => $call,
+            Carrier::Unix($inner) => $call,
+            Carrier::Tls($inner) => $call,
         }
     };
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for Wire {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        either!(Self, this, Tcp | Unix, inner => Pin::new(inner).poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        either!(Self, this, Tcp | Unix, inner => Pin::new(inner).poll_write(cx, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        either!(Self, this, Tcp | Unix, inner => Pin::new(inner).poll_write_vectored(cx, slices))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        either!(Self, this, Tcp | Unix, inner => Pin::new(inner).poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        either!(Self, this, Tcp | Unix, inner => Pin::new(inner).poll_shutdown(cx))
-    }
-}
-
-impl AsyncRead for Base {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.before.has_remaining() {
-            let length = this.before.len().min(buffer.remaining());
-            buffer.put_slice(&this.before.split_to(length));
-            if this.before.is_empty() {
-                this.before = BytesMut::new();
+        if self.before.has_remaining() {
+            let length = self.before.len().min(buffer.remaining());
+            buffer.put_slice(&self.before.split_to(length));
+            if self.before.is_empty() {
+                self.before = BytesMut::new();
             }
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut this.socket).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Base {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.socket).poll_write(cx, bytes);
-        this.wrote(written)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.socket).poll_write_vectored(cx, slices);
-        this.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
-    }
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(base) => Pin::new(base).poll_read(cx, buffer),
-            Self::Tls(stream) => match ready!(Pin::new(&mut **stream).poll_read(cx, buffer)) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::UnexpectedEof
-                        && matches!(**stream, TlsStream::Server(_)) =>
-                {
-                    Poll::Ready(Ok(()))
-                }
-                read => Poll::Ready(read),
-            },
+        let read = ready!(carried!(self, inner => Pin::new(inner).poll_read(cx, buffer)));
+        let ends = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+        if read.as_ref().is_err_and(ends) && matches!(self.tls(), Some(TlsStream::Server(_))) {
+            return Poll::Ready(Ok(()));
         }
+        Poll::Ready(read)
     }
 }
 
 impl AsyncWrite for Wire {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        either!(Self, this, Plain | Tls, inner => Pin::new(inner).poll_write(cx, bytes))
+        let written = carried!(self, inner => Pin::new(inner).poll_write(cx, bytes));
+        self.wrote(written)
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        either!(Self, this, Plain | Tls, inner => Pin::new(inner).poll_write_vectored(cx, slices))
+        let written = carried!(self, inner => Pin::new(inner).poll_write_vectored(cx, slices));
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        either!(Self, this, Plain | Tls, inner => Pin::new(inner).poll_flush(cx))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        carried!(self, inner => Pin::new(inner).poll_flush(cx))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        either!(Self, this, Plain | Tls, inner => Pin::new(inner).poll_shutdown(cx))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        carried!(self, inner => Pin::new(inner).poll_shutdown(cx))
     }
 }

@@ -18,26 +18,26 @@ use super::bind::BACKLOG;
 use super::drain::{DrainPhase, DrainView};
 use super::gauges::ConnectionGauges;
 use super::listener::Peer;
-use crate::wire::Socket;
+use crate::wire::Wire;
 
 /// Something that connections come from.
 pub(super) trait Accept: Send + 'static {
     /// Waits for the next one.
-    fn accept(&self) -> impl Future<Output = io::Result<(Socket, Peer)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Wire, Peer)>> + Send;
 
     /// Closes, after what had come already was handed to `take`.
-    fn finish(self, take: impl FnMut(Socket, Peer));
+    fn finish(self, take: impl FnMut(Wire, Peer));
 }
 
 impl Accept for TcpListener {
-    async fn accept(&self) -> io::Result<(Socket, Peer)> {
+    async fn accept(&self) -> io::Result<(Wire, Peer)> {
         let (stream, peer) = Self::accept(self).await?;
         // Without it the socket is gone already, and the first read will say so.
         let _ = stream.set_nodelay(true);
         Ok((stream.into(), canonical(peer)))
     }
 
-    fn finish(self, take: impl FnMut(Socket, Peer)) {
+    fn finish(self, take: impl FnMut(Wire, Peer)) {
         // Asked directly: tokio knows of a connection only once its reactor has run.
         let Ok(listener) = self.into_std() else { return };
         let accept = || {
@@ -52,8 +52,8 @@ impl Accept for TcpListener {
 
 /// Takes what the kernel holds, and no more than it can hold: who keeps coming is not waited for.
 pub(super) fn take_queued(
-    accept: impl Fn() -> io::Result<(Socket, Peer)>,
-    mut take: impl FnMut(Socket, Peer),
+    accept: impl Fn() -> io::Result<(Wire, Peer)>,
+    mut take: impl FnMut(Wire, Peer),
 ) {
     for _ in 0..=BACKLOG {
         match accept() {
@@ -77,7 +77,7 @@ pub(super) struct Acceptor<A, S> {
     pub(super) start: S,
 }
 
-impl<A: Accept, S: FnMut(Socket, Peer, OwnedSemaphorePermit)> Acceptor<A, S> {
+impl<A: Accept, S: FnMut(Wire, Peer, OwnedSemaphorePermit)> Acceptor<A, S> {
     /// Accepts until the drain says to stop, then takes what is left and closes.
     pub(super) async fn run(mut self) {
         let mut drain = self.drain.clone();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     impl Accept for Failing {
-        async fn accept(&self) -> io::Result<(Socket, Peer)> {
+        async fn accept(&self) -> io::Result<(Wire, Peer)> {
             let after = self.clock.now().since(self.start).as_millis();
             let _ = self.asked.send(u64::try_from(after).unwrap());
             let error = self.errors.lock().unwrap().pop();
@@ -165,7 +165,7 @@ mod tests {
             }
         }
 
-        fn finish(self, _: impl FnMut(Socket, Peer)) {}
+        fn finish(self, _: impl FnMut(Wire, Peer)) {}
     }
 
     /// When a listener that fails with `errors` is asked, in milliseconds, and how many were

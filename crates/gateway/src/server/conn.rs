@@ -25,7 +25,7 @@ use super::state::{ConnGuard, ConnInfo, ConnParts, ConnState, DownstreamProtocol
 use super::watch::{Seen, Step, Watch};
 use super::{ListenerOptions, ServerOptions};
 use crate::tls::{Shaken, shake};
-use crate::wire::{Socket, Wire};
+use crate::wire::Wire;
 
 /// What every connection of a listener needs.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct ConnSettings {
 
 /// Serves one connection to its end.
 pub(super) async fn serve<H, F, B>(
-    socket: Socket,
+    socket: Wire,
     mut parts: ConnParts,
     mut guard: ConnGuard,
     settings: Arc<ConnSettings>,
@@ -88,13 +88,13 @@ pub(super) async fn serve<H, F, B>(
 
 /// Shakes hands where TLS is spoken, and finds out which protocol is.
 async fn begin(
-    socket: Socket,
+    socket: Wire,
     options: &ListenerOptions,
     clock: &Clock,
 ) -> Result<(Wire, Detected), CloseReason> {
     let ListenerOptions { first_byte_timeout, head_timeout, .. } = *options;
     let mut wire = match &options.tls {
-        None => Wire::plain(socket),
+        None => socket,
         Some(tls) => match shake(socket, tls, clock, first_byte_timeout, head_timeout).await {
             Shaken::Done(wire) => wire,
             Shaken::Silent => return Err(CloseReason::FirstByte),

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use super::accept::{Accept, take_queued};
 use super::bind::{BACKLOG, bind};
 use crate::config::ListenAddress;
-use crate::wire::Socket;
+use crate::wire::Wire;
 
 /// A listening socket.
 #[derive(Debug)]
@@ -108,14 +108,14 @@ impl From<TcpListener> for Listener {
 }
 
 impl Accept for Listener {
-    async fn accept(&self) -> io::Result<(Socket, Peer)> {
+    async fn accept(&self) -> io::Result<(Wire, Peer)> {
         match self {
             Self::Tcp(listener) => Accept::accept(listener).await,
             Self::Unix(door) => Ok((door.listener.accept().await?.0.into(), Peer::Unix)),
         }
     }
 
-    fn finish(self, take: impl FnMut(Socket, Peer)) {
+    fn finish(self, take: impl FnMut(Wire, Peer)) {
         let UnixDoor { listener, file } = match self {
             Self::Tcp(listener) => return listener.finish(take),
             Self::Unix(door) => door,

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::BytesMut;
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
@@ -21,7 +20,7 @@ use super::files::{Contents, FileError};
 use super::{Calendar, versions};
 use crate::config::{self, Alpn, RootsOf};
 use crate::diagnostics::{Diagnostics, Topic};
-use crate::wire::{Base, Socket, Wire};
+use crate::wire::Wire;
 
 /// Why there is no TLS to an endpoint; nothing of a request was sent.
 #[derive(Debug)]
@@ -134,7 +133,7 @@ impl UpstreamTls {
     /// # Errors
     ///
     /// Why it is not, or does not.
-    pub(crate) async fn connect(&self, host: &str, socket: Socket) -> Result<Wire, TlsFailure> {
+    pub(crate) async fn connect(&self, host: &str, socket: Wire) -> Result<Wire, TlsFailure> {
         let connected = self.try_connect(host, socket).await;
         match &connected {
             Ok(wire) => {
@@ -149,15 +148,14 @@ impl UpstreamTls {
         connected
     }
 
-    async fn try_connect(&self, host: &str, socket: Socket) -> Result<Wire, TlsFailure> {
+    async fn try_connect(&self, host: &str, socket: Wire) -> Result<Wire, TlsFailure> {
         let name = self.options.server_name.as_deref().unwrap_or(host).trim_end_matches('.');
         let name = ServerName::try_from(name.to_owned())
             .map_err(|error| TlsFailure(format!("{name}: {error}")))?;
         let connector = TlsConnector::from(self.config.load_full());
-        let base = Base::new(socket, BytesMut::new());
         let stream =
-            connector.connect(name, base).await.map_err(|error| TlsFailure(error.to_string()))?;
-        let wire = Wire::Tls(Box::new(TlsStream::Client(stream)));
+            connector.connect(name, socket).await.map_err(|error| TlsFailure(error.to_string()))?;
+        let wire = Wire::from(TlsStream::Client(stream));
         match (self.alpn, wire.alpn()) {
             (Alpn::H2, Some(b"h2")) | (Alpn::Http1, None | Some(b"http/1.1")) => Ok(wire),
             (wanted, chosen) => {

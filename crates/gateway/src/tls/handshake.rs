@@ -14,7 +14,7 @@ use tokio::time::{timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::server::{HandshakeResult, ListenerTls};
-use crate::wire::{Base, Socket, Wire};
+use crate::wire::Wire;
 
 /// How far a connection came.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum Shaken {
 
 /// Shakes hands with a caller.
 pub(crate) async fn shake(
-    mut socket: Socket,
+    mut socket: Wire,
     tls: &ListenerTls,
     clock: &Clock,
     first_byte_timeout: Duration,
@@ -58,19 +58,19 @@ pub(crate) async fn shake(
         // The semaphore is never closed.
         let _place = tls.places.acquire().await;
         let acceptor = TlsAcceptor::from(tls.config());
-        acceptor.accept(Base::new(socket, first)).into_fallible().await
+        acceptor.accept(socket.unread(first)).into_fallible().await
     };
     let shaken = timeout_at(clock.instant(first_byte.after(timeout)), shaking).await;
     let (result, shaken) = match shaken {
         Err(_) => (HandshakeResult::Timeout, Shaken::Failed),
-        Ok(Err((error, base))) => {
+        Ok(Err((error, wire))) => {
             tls.count(HandshakeResult::of(&error));
             // So that the alert is read: closed with bytes unread, the socket would reset.
-            linger(base).await;
+            linger(wire).await;
             return Shaken::Failed;
         }
         Ok(Ok(stream)) => {
-            let wire = Wire::Tls(Box::new(TlsStream::Server(stream)));
+            let wire = Wire::from(TlsStream::Server(stream));
             let resumed = wire.facts().is_some_and(|facts| facts.resumed);
             let result = if resumed { HandshakeResult::Resumed } else { HandshakeResult::Full };
             (result, Shaken::Done(wire))
@@ -81,7 +81,7 @@ pub(crate) async fn shake(
 }
 
 /// Tells a peer that speaks HTTP that this is the wrong port; closes on any other.
-async fn refuse(mut socket: Socket, first: &[u8]) {
+async fn refuse(mut socket: Wire, first: &[u8]) {
     let is_text = first.iter().take(3).all(u8::is_ascii_uppercase);
     if is_text && !matches!(timeout(LINGER, socket.write_all(ANSWER)).await, Ok(Ok(()))) {
         return;

@@ -33,7 +33,7 @@ use super::settings::PoolProtocol;
 use super::upload::RequestBody;
 use super::{http1, http2};
 use crate::tls::TlsFailure;
-use crate::wire::{Socket, Wire};
+use crate::wire::Wire;
 
 /// No connection to an endpoint could be made; nothing was sent.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ pub(super) async fn connect<T, F>(
     resolver: &Resolver,
     clock: &Clock,
     limit: Duration,
-    speak: impl Fn(Socket) -> F,
+    speak: impl Fn(Wire) -> F,
 ) -> Result<T, ConnectError>
 where
     F: Future<Output = Result<T, AttemptError>>,
@@ -228,7 +228,7 @@ async fn connect_unix<T, F>(
     path: &Path,
     clock: &Clock,
     deadline: Timestamp,
-    speak: impl Fn(Socket) -> F,
+    speak: impl Fn(Wire) -> F,
 ) -> Result<T, ConnectError>
 where
     F: Future<Output = Result<T, AttemptError>>,
@@ -270,7 +270,7 @@ impl Race<'_> {
     }
 
     /// The next address that takes a connection.
-    async fn next(&mut self) -> Option<(SocketAddr, Socket)> {
+    async fn next(&mut self) -> Option<(SocketAddr, Wire)> {
         let clock = self.clock;
         let mut trying = FuturesUnordered::new();
         let mut started: Vec<SocketAddr> = Vec::new();
@@ -309,7 +309,7 @@ impl Race<'_> {
 }
 
 /// Connects to one address.
-pub(super) async fn dial(address: SocketAddr) -> Result<Socket, AttemptError> {
+pub(super) async fn dial(address: SocketAddr) -> Result<Wire, AttemptError> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE);
@@ -357,10 +357,10 @@ impl<B: RequestBody> Shared<B> {
     pub(super) async fn speak(
         self: &Arc<Self>,
         endpoint: usize,
-        socket: Socket,
+        socket: Wire,
     ) -> Result<Arc<Conn<B>>, AttemptError> {
         let stream = match &self.tls {
-            None => Wire::plain(socket),
+            None => socket,
             Some(tls) => {
                 let target = self.target(endpoint);
                 let host = target.host();
