@@ -18,8 +18,7 @@ use std::time::{Duration, SystemTime};
 /// ```
 /// # use std::time::Duration;
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// let mut watch = seawall::FileWatch::new(Duration::from_secs(1), 4_096);
-/// // The first look counts at once, whatever is there.
+/// let mut watch = seawall::FileWatch::new(Duration::from_secs(1), 4_096).at_once();
 /// let found = watch.changed(|| vec!["/nowhere/token".into()]).await;
 /// assert!(found[0].content.is_err());
 /// # });
@@ -28,6 +27,7 @@ use std::time::{Duration, SystemTime};
 pub struct FileWatch {
     every: Duration,
     most_bytes: u64,
+    at_once: bool,
     looks: Looks,
 }
 
@@ -45,18 +45,27 @@ impl FileWatch {
     /// change.
     #[must_use]
     pub const fn new(every: Duration, most_bytes: u64) -> Self {
-        Self { every, most_bytes, looks: Looks { settled: None, last: None, restless: 0 } }
+        let looks = Looks { settled: None, last: None, restless: 0 };
+        Self { every, most_bytes, at_once: false, looks }
+    }
+
+    /// The first look is made at once, and what it finds counts: for who has not read the files.
+    #[must_use]
+    pub const fn at_once(self) -> Self {
+        Self { at_once: true, ..self }
     }
 
     /// Waits until the files at `paths` hold something else, or were modified, since the last time
-    /// it returned, and then gives what they hold, in their order. The first time it looks at once
-    /// and returns. `paths` is asked at every look; other paths are a change.
+    /// it returned, and then gives what they hold, in their order. The first time whatever is there
+    /// is a change: it may be another than its reader saw. `paths` is asked at every look; other
+    /// paths are a change.
     ///
     /// May be dropped at any point. Needs a tokio runtime with time, and reads on its threads for
     /// what blocks: a file system that hangs holds up nobody else.
     pub async fn changed(&mut self, paths: impl Fn() -> Vec<PathBuf>) -> Vec<FileContent> {
         loop {
-            if self.looks.last.is_some() {
+            let counts_at_once = std::mem::take(&mut self.at_once);
+            if !counts_at_once {
                 tokio::time::sleep(self.every).await;
             }
             let (paths, most) = (paths(), self.most_bytes);
@@ -66,10 +75,9 @@ impl FileWatch {
                 (fingerprint(&paths, &found), found)
             };
             match tokio::task::spawn_blocking(look).await {
-                Ok((seen, found)) if self.looks.see(seen) => return found,
-                Ok(_) => {}
-                // The runtime ends.
-                Err(_) => tokio::time::sleep(self.every).await,
+                Ok((seen, found)) if self.looks.see(seen, counts_at_once) => return found,
+                // Or the runtime ends.
+                Ok(_) | Err(_) => {}
             }
         }
     }
@@ -117,11 +125,11 @@ struct Looks {
 
 impl Looks {
     /// Whether what is seen now counts, and is new.
-    fn see(&mut self, seen: u64) -> bool {
+    fn see(&mut self, seen: u64, at_once: bool) -> bool {
         let again = self.last.replace(seen) == Some(seen);
         let is_new = self.settled != Some(seen);
         self.restless = if is_new { self.restless + 1 } else { 0 };
-        let counts = again || self.settled.is_none() || self.restless >= RESTLESS_LOOKS;
+        let counts = again || at_once || self.restless >= RESTLESS_LOOKS;
         if is_new && counts {
             (self.settled, self.restless) = (Some(seen), 0);
         }
@@ -145,7 +153,8 @@ mod tests {
     fn a_change_counts_once_when_two_looks_agree() {
         let mut looks = FileWatch::new(Duration::ZERO, 0).looks;
         for (place, (seen, counts)) in [
-            // What is there at first counts at once.
+            // What is there at first is a change, too.
+            (1, false),
             (1, true),
             (1, false),
             // Being written.
@@ -166,11 +175,12 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            assert_eq!(looks.see(seen), counts, "{place}");
+            assert_eq!(looks.see(seen, false), counts, "{place}");
         }
         // Never the same twice.
-        let counted = (10..110).filter(|seen| looks.see(*seen)).count();
+        let counted = (10..110).filter(|seen| looks.see(*seen, false)).count();
         assert_eq!(counted, 10);
+        assert!(looks.see(1, true));
     }
 
     /// A watch of two files in a directory of its own, on virtual time.
@@ -191,7 +201,7 @@ mod tests {
             let paths: Vec<_> = files.iter().map(|file| directory.join(file)).collect();
             let (changed, changes) = mpsc::unbounded_channel();
             let task = tokio::spawn(async move {
-                let mut watch = FileWatch::new(EVERY, 8);
+                let mut watch = FileWatch::new(EVERY, 8).at_once();
                 loop {
                     let found = watch.changed(|| paths.clone()).await;
                     let text = |it: FileContent| it.content.ok().map(String::from_utf8);

@@ -24,7 +24,7 @@ impl KillSwitch {
     pub async fn watch_file(&self, path: impl Into<PathBuf>) {
         let path = path.into();
         let voice = Voice::of_file(&path);
-        let mut watch = FileWatch::new(LOOK_EVERY, MOST_BYTES);
+        let mut watch = FileWatch::new(LOOK_EVERY, MOST_BYTES).at_once();
         let follow = async {
             loop {
                 if let [found] = &*watch.changed(|| vec![path.clone()]).await {
