@@ -290,7 +290,7 @@ pub fn decide(
 }
 
 /// The reason of an outcome after which nothing is sent, whatever the options.
-fn final_by_class(outcome: &Outcome) -> Option<StopReason> {
+pub(crate) fn final_by_class(outcome: &Outcome) -> Option<StopReason> {
     match (outcome.class(), outcome.cause()) {
         (Class::Success, _) => Some(StopReason::Answered),
         (Class::Cancelled, _) => Some(StopReason::CallerLeft),

@@ -61,6 +61,10 @@ impl Operation {
         replayable: bool,
         rng: &mut impl Rng,
     ) -> Step {
+        // Most calls end here, and what only a retry has to know need not be found out.
+        if let Some(reason) = retry::final_by_class(outcome) {
+            return self.finish(now, dependency, params, reason, outcome.cause(), None);
+        }
         let tried = self.tried;
         let lane = self.call.lane;
         let facts = Facts {
