@@ -46,8 +46,8 @@ pub enum Fit {
     CannotFit,
 }
 
-/// How long the calls of one route took lately. 2,600 bytes, never more; a record is O(1), a
-/// question reads one row of counters.
+/// How long the calls of one route took lately. 2,608 bytes, never more; a record is O(1), a
+/// question reads the counters of what took longer than what is left.
 #[derive(Clone, Debug)]
 pub struct ServiceTimes {
     /// A ring; the generation with number `e` is at `e % GENERATIONS`. Slots not yet reached by
@@ -64,6 +64,8 @@ pub struct ServiceTimes {
 struct Totals {
     completed: [u32; BUCKETS],
     censored: [u32; BUCKETS],
+    /// Always the sum of `completed`.
+    all_completed: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +86,7 @@ impl ServiceTimes {
     /// Records a call that was answered after `elapsed`.
     pub fn record(&mut self, now: Timestamp, elapsed: Duration) {
         self.add(now, bucket_of(elapsed), |counts| &mut counts.completed, |all| &mut all.completed);
+        self.all.all_completed += 1;
     }
 
     /// Records a call that had no answer after `elapsed`, when it was given up.
@@ -95,13 +98,13 @@ impl ServiceTimes {
     #[must_use]
     pub fn fits(&mut self, now: Timestamp, remaining: Duration) -> Fit {
         self.turn(now);
-        let last_within = bucket_of(remaining);
-        let first_informative = bucket_of(remaining - remaining / CENSORED_SLACK_DIVISOR);
-        let (within, beyond) = self.all.completed.split_at(last_within + 1);
-        let within: u32 = within.iter().sum();
-        let beyond: u32 = beyond.iter().sum();
+        let remaining = nanos(remaining);
+        let last_within = bucket_of_nanos(remaining);
+        let first_informative = bucket_of_nanos(remaining - remaining / CENSORED_SLACK_DIVISOR);
+        let beyond: u32 = self.all.completed[last_within + 1..].iter().sum();
         let given_up: u32 = self.all.censored[first_informative..].iter().sum();
-        let informative = within + beyond + given_up;
+        let within = self.all.all_completed - beyond;
+        let informative = self.all.all_completed + given_up;
         if informative < SAMPLES_MIN {
             Fit::Unknown
         } else if u64::from(within) * WITHIN_ONE_IN <= u64::from(informative) {
@@ -165,6 +168,9 @@ impl ServiceTimes {
     fn turn(&mut self, now: Timestamp) {
         let current = generation_number(now).max(self.newest);
         let passed = current - self.newest;
+        if passed == 0 {
+            return;
+        }
         for number in self.newest + 1..=self.newest + passed.min(GENERATIONS as u64) {
             let generation = &mut self.generations[slot(number)];
             self.all.subtract(generation);
@@ -198,7 +204,8 @@ impl Generation {
 }
 
 impl Totals {
-    const NONE: Self = Self { completed: [0; BUCKETS], censored: [0; BUCKETS] };
+    const NONE: Self =
+        Self { completed: [0; BUCKETS], censored: [0; BUCKETS], all_completed: 0 };
 
     fn add(&mut self, one: &Generation) {
         self.each(one, |total, count| *total += count);
@@ -209,6 +216,7 @@ impl Totals {
     }
 
     fn each(&mut self, one: &Generation, change: impl Fn(&mut u32, u32)) {
+        change(&mut self.all_completed, sum(&one.completed));
         let completed = self.completed.iter_mut().zip(&one.completed);
         let censored = self.censored.iter_mut().zip(&one.censored);
         completed.chain(censored).for_each(|(total, count)| change(total, u32::from(*count)));
@@ -265,7 +273,10 @@ fn sum(counts: &[u16]) -> u32 {
 /// The bucket that holds `duration`: 0 below the first octave, then `PER_OCTAVE` for each, the
 /// last without an upper end.
 fn bucket_of(duration: Duration) -> usize {
-    let nanos = nanos(duration);
+    bucket_of_nanos(nanos(duration))
+}
+
+fn bucket_of_nanos(nanos: u64) -> usize {
     let Some(octave) = nanos.max(1).ilog2().checked_sub(FIRST_OCTAVE) else {
         return 0;
     };
@@ -289,7 +300,7 @@ const SAMPLES_MIN: u32 = 20;
 const WITHIN_ONE_IN: u64 = 20;
 /// A call given up up to one part in this many before what is left still informs: callers of one
 /// timeout differ by what the network took.
-const CENSORED_SLACK_DIVISOR: u32 = 8;
+const CENSORED_SLACK_DIVISOR: u64 = 8;
 /// Source: seawall-defaults.
 const SCOUT_INTERVAL: Duration = Duration::from_secs(1);
 
