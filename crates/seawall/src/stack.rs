@@ -6,7 +6,6 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use seawall_policy::{
     Cause, ConfigError, Dependency, Outcome, Permit, RateKey, StackConfig, StackParams, Ticket,
@@ -34,7 +33,6 @@ pub struct Stack {
 struct Inner {
     name: String,
     clock: Clock,
-    params: ArcSwap<StackParams>,
     state: Mutex<State>,
     checkouts: Checkouts,
     /// Seeded by the system, so that nobody outside can tell which keys share a place.
@@ -46,6 +44,8 @@ pub(crate) struct WeakStack(Weak<Inner>);
 
 struct State {
     dependency: Dependency,
+    /// Under the lock that every decision takes anyway.
+    params: Arc<StackParams>,
     /// Who waits for a ticket. Bounded by the bulkhead's queue.
     wakers: HashMap<Ticket, Waker>,
 }
@@ -69,11 +69,14 @@ impl Stack {
         endpoints: usize,
         lanes: usize,
     ) -> Self {
-        let state = State { dependency: Dependency::new(endpoints, lanes), wakers: HashMap::new() };
+        let state = State {
+            dependency: Dependency::new(endpoints, lanes),
+            params: Arc::new(params),
+            wakers: HashMap::new(),
+        };
         let inner = Inner {
             name: name.into(),
             clock,
-            params: ArcSwap::from_pointee(params),
             state: Mutex::new(state),
             checkouts: Checkouts::default(),
             key_hasher: RandomState::new(),
@@ -125,7 +128,7 @@ impl Stack {
     /// The parameters in force.
     #[must_use]
     pub fn params(&self) -> Arc<StackParams> {
-        self.inner.params.load_full()
+        Arc::clone(&self.inner.state.lock().params)
     }
 
     /// Swaps the parameters and keeps the state: windows, permits, open timers, balance.
@@ -133,7 +136,9 @@ impl Stack {
     /// # Errors
     /// As [`Stack::new`]; the old parameters stay in force.
     pub fn reconfigure(&self, config: &StackConfig) -> Result<(), ConfigError> {
-        self.inner.params.store(Arc::new(StackParams::new(config)?));
+        let params = Arc::new(StackParams::new(config)?);
+        let replaced = std::mem::replace(&mut self.inner.state.lock().params, params);
+        drop(replaced);
         // A higher limit lets waiting calls in now.
         self.housekeep();
         Ok(())
@@ -146,11 +151,12 @@ impl Stack {
         params: StackParams,
         reshape: impl FnOnce(&mut Dependency, Timestamp) -> T,
     ) -> T {
+        let mut params = Arc::new(params);
         let made = {
             let mut state = self.inner.state.lock();
             let now = self.inner.clock.now();
             let made = reshape(&mut state.dependency, now);
-            self.inner.params.store(Arc::new(params));
+            std::mem::swap(&mut state.params, &mut params);
             made
         };
         // A higher limit lets waiting calls in now.
@@ -164,17 +170,14 @@ impl Stack {
         &self,
         decide: impl FnOnce(&mut Dependency, &StackParams, &mut ThreadRng) -> T,
     ) -> T {
-        let params = self.inner.params.load();
+        let mut state = self.inner.state.lock();
+        let State { dependency, params, wakers } = &mut *state;
+        let decided = decide(dependency, params, &mut ThreadRng);
         let mut woken = Vec::new();
-        let decided = {
-            let mut state = self.inner.state.lock();
-            let state = &mut *state;
-            let decided = decide(&mut state.dependency, &params, &mut ThreadRng);
-            while let Some(ticket) = state.dependency.pop_woken() {
-                woken.extend(state.wakers.remove(&ticket));
-            }
-            decided
-        };
+        while let Some(ticket) = dependency.pop_woken() {
+            woken.extend(wakers.remove(&ticket));
+        }
+        drop(state);
         for waker in woken {
             waker.wake();
         }
