@@ -204,8 +204,7 @@ impl Generation {
 }
 
 impl Totals {
-    const NONE: Self =
-        Self { completed: [0; BUCKETS], censored: [0; BUCKETS], all_completed: 0 };
+    const NONE: Self = Self { completed: [0; BUCKETS], censored: [0; BUCKETS], all_completed: 0 };
 
     fn add(&mut self, one: &Generation) {
         self.each(one, |total, count| *total += count);

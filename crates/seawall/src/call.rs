@@ -15,7 +15,7 @@ use tokio::time::sleep_until;
 
 use crate::attempt::{AttemptContext, CallShared};
 use crate::credentials::{Credentials, Refreshing};
-use crate::flight::{InFlight, Lease, OnAbandon};
+use crate::flight::{InFlight, OnAbandon};
 use crate::stack::{SlotGuard, Stack};
 
 mod flights;
@@ -136,13 +136,9 @@ impl Stack {
         F::Output: Answer + Send,
         A: OnAbandon<F>,
     {
-        let refresh = self.credentials().map(Credentials::timeout);
-        let call = Call { refresh, ..call };
-        let (operation, mut step) = self.with(|dependency, params, rng| {
-            catch_up(now, dependency, params);
-            Operation::begin(now, dependency, params, call, rng)
-        });
-        let mut driver = Driver::new(self, operation, on_abandon, now);
+        let stated = call.deadline;
+        let mut driver = Driver::new(self, call, on_abandon, now);
+        let mut step = driver.begin();
         let mut value = None;
         let mut granted = None;
         let mut queued = Duration::ZERO;
@@ -165,15 +161,16 @@ impl Stack {
                 Step::Send(sent) => {
                     granted = Some(sent.permit.granted());
                     let context = AttemptContext::new(self, &shared, &sent, sequence);
-                    // Before the user's code runs, so that its panic returns the permit.
                     let generation = context.generation();
-                    let lease = Lease::new(self, &shared, sequence, sent, call.deadline);
-                    driver.launch(InFlight::new(lease, attempt(context)), generation);
+                    // Before the user's code runs, so that its panic returns the permit.
+                    let mut flight = InFlight::new(self, &shared, sequence, sent, stated);
+                    flight.board(attempt(context));
+                    driver.launch(flight, generation);
                     sequence += 1;
                     step = Step::Fly;
                 }
                 Step::Refresh(until) => step = driver.refreshed(until).await,
-                Step::Fly => match driver.fly(&shared).await {
+                Step::Fly => match poll_fn(|cx| driver.poll_flights(cx, &shared)).await {
                     Landed::Over { answer, refused_here, done, slot, granted: of_answer } => {
                         driver.over = true;
                         let ended = driver.now;
@@ -184,6 +181,11 @@ impl Stack {
                         return Called { value, done, slot, granted, queued, ended };
                     }
                     Landed::Again { kept, next } => (value, step) = (kept, next),
+                    Landed::Aside { answer, slot, next } => {
+                        value = driver.set_aside(answer, &next).await;
+                        drop(slot);
+                        step = next;
+                    }
                     Landed::On(next) => step = next,
                 },
             }
@@ -197,6 +199,8 @@ enum Landed<T> {
     Over { answer: T, refused_here: bool, done: Done, slot: Option<SlotGuard>, granted: Timestamp },
     /// Something follows.
     Again { kept: Option<T>, next: Step },
+    /// Something follows later, and the answer is to let go of its connection until then.
+    Aside { answer: T, slot: Option<SlotGuard>, next: Step },
     /// Another attempt is in flight, or comes beside it.
     On(Step),
 }
@@ -207,10 +211,11 @@ where
     F::Output: Answer + Send,
     A: OnAbandon<F>,
 {
-    const fn new(stack: &'a Stack, operation: Operation, on_abandon: A, now: Timestamp) -> Self {
+    fn new(stack: &'a Stack, call: Call, on_abandon: A, now: Timestamp) -> Self {
+        let refresh = stack.credentials().map(Credentials::timeout);
         Self {
             stack,
-            operation,
+            operation: Operation::new(now, Call { refresh, ..call }),
             flight: None,
             hedge: None,
             generations: [0; 2],
@@ -221,6 +226,14 @@ where
             now,
             over: false,
         }
+    }
+
+    fn begin(&mut self) -> Step {
+        let now = self.now;
+        self.stack.with(|dependency, params, rng| {
+            catch_up(now, dependency, params);
+            self.operation.start(dependency, params, rng)
+        })
     }
 
     /// Sleeps until `at`, or until the ticket is decided, and says what follows.

@@ -13,19 +13,20 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use seawall_policy::{Cause, Outcome, Timestamp};
+use seawall_policy::{Attempt, Cause, Outcome, Timestamp};
 use tokio::time::{Sleep, sleep_until};
 
-use crate::attempt::Upload;
+use crate::attempt::{CallShared, Upload};
 use crate::call::Answer;
+use crate::stack::Stack;
 
 mod lease;
 
-use lease::Hold;
-pub(crate) use lease::Lease;
+use lease::{Hold, Lease};
 
 /// What happens to an attempt in flight whose caller left, or no longer waits for it.
 pub trait OnAbandon<F: Future>: Copy + Unpin {
@@ -69,10 +70,12 @@ pub struct InFlight<F: Future>(Pin<Box<Flight<F>>>);
 
 pin_project_lite::pin_project! {
     struct Flight<F: Future> {
+        // There from boarding to its end.
         #[pin]
-        future: F,
+        future: Option<F>,
+        // Made when the future is first waited for: many never are.
         #[pin]
-        timer: Sleep,
+        timer: Option<Sleep>,
         lease: Lease,
         deadline: Timestamp,
         cut_by_call: bool,
@@ -94,87 +97,120 @@ pub(crate) enum Flown<T> {
 }
 
 impl<F: Future> InFlight<F> {
-    pub(crate) fn new(lease: Lease, future: F) -> Self {
-        let Lease { deadline, cut_by_call, stated, hedge_at, .. } = lease;
-        let (slow_at, granted) = match &lease.hold {
-            Hold::Permit(permit) => (permit.slow_at(), permit.granted()),
-            Hold::Held(_) | Hold::Nothing => (Timestamp::MAX, Timestamp::MAX),
-        };
-        let first = slow_at.min(deadline).min(hedge_at);
-        let timer = sleep_until(lease.stack.clock().instant(first));
-        let alone = hedge_at.since(granted);
-        Self(Box::pin(Flight {
-            future,
-            timer,
-            lease,
-            deadline,
-            cut_by_call,
-            stated,
-            hedge_at,
-            alone,
-        }))
+    /// Takes the permit in before there is a future, so that nothing that happens while that is
+    /// made loses it.
+    pub(crate) fn new(
+        stack: &Stack,
+        shared: &Arc<CallShared>,
+        sequence: u32,
+        attempt: Attempt,
+        stated: Option<Timestamp>,
+    ) -> Self {
+        let Attempt { deadline, cut_by_call, hedge_at, permit, .. } = attempt;
+        let hedge_at = hedge_at.unwrap_or(Timestamp::MAX);
+        // Written where it is to be: it is large.
+        let flight = Box::write(
+            Box::new_uninit(),
+            Flight {
+                future: None,
+                timer: None,
+                deadline,
+                cut_by_call,
+                stated: stated.unwrap_or(Timestamp::MAX),
+                hedge_at,
+                alone: hedge_at.since(permit.granted()),
+                lease: Lease::new(stack, shared, sequence, permit),
+            },
+        );
+        Self(Box::into_pin(flight))
+    }
+
+    /// Takes in what makes the attempt.
+    pub(crate) fn board(&mut self, future: F) {
+        self.0.as_mut().project().future.set(Some(future));
     }
 
     /// Polls the attempt, and its slow threshold; ready with the answer, or at the deadline.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Flown<F::Output>> {
         let mut flight = self.0.as_mut().project();
-        if let Poll::Ready(answer) = flight.future.as_mut().poll(cx) {
+        if let Some(future) = flight.future.as_mut().as_pin_mut()
+            && let Poll::Ready(answer) = future.poll(cx)
+        {
+            flight.future.set(None);
             return Poll::Ready(Flown::Answer(answer));
         }
         if let (Some(since), Hold::Permit(permit)) =
             (flight.lease.shared.take_checkout_end(flight.lease.sequence), &mut flight.lease.hold)
         {
-            let stack = &flight.lease.stack;
-            permit.restart(since, &stack.params());
+            permit.restart(since, &flight.lease.stack.params());
             if *flight.hedge_at != Timestamp::MAX {
                 *flight.hedge_at = since.after(*flight.alone);
             }
-            let next = permit.slow_at().min(*flight.deadline).min(*flight.hedge_at);
-            flight.timer.as_mut().reset(stack.clock().instant(next));
+            self.wind(self.next_look());
         }
         loop {
-            ready!(flight.timer.as_mut().poll(cx));
-            let clock = *flight.lease.stack.clock();
-            let now = clock.now();
-            let next = match flight.lease.upload() {
+            ready!(self.poll_timer(cx));
+            let flight = self.0.as_mut().project();
+            let now = flight.lease.stack.clock().now();
+            match flight.lease.upload() {
                 Upload::Ended(_) => return Poll::Ready(Flown::UploadEnded),
                 Upload::Flowing if now >= *flight.stated => {
                     *flight.cut_by_call = true;
                     return Poll::Ready(Flown::Deadline);
                 }
                 // Else only the idle limit of the body applies; look again a little later.
-                Upload::Flowing => now.after(UPLOAD_TICK).min(*flight.stated),
+                Upload::Flowing => {
+                    let next = now.after(UPLOAD_TICK).min(*flight.stated);
+                    self.wind(next);
+                }
                 Upload::Complete if now >= *flight.deadline => return Poll::Ready(Flown::Deadline),
                 // Nothing of its body was read yet, so it cannot go twice yet either.
                 Upload::Complete if now >= *flight.hedge_at && flight.lease.waits_with_body() => {
                     *flight.hedge_at = now.after((*flight.alone).max(CONNECT_TICK));
-                    flight.lease.watch(now).min(*flight.deadline).min(*flight.hedge_at)
-                }
-                Upload::Complete if now >= *flight.hedge_at => {
-                    *flight.hedge_at = Timestamp::MAX;
-                    let next = flight.lease.watch(now).min(*flight.deadline);
-                    flight.timer.as_mut().reset(clock.instant(next));
-                    return Poll::Ready(Flown::HedgeDue(now));
+                    flight.lease.watch(now);
+                    self.wind(self.next_look());
                 }
                 Upload::Complete => {
-                    flight.lease.watch(now).min(*flight.deadline).min(*flight.hedge_at)
+                    let is_hedge_due = now >= *flight.hedge_at;
+                    if is_hedge_due {
+                        *flight.hedge_at = Timestamp::MAX;
+                    }
+                    flight.lease.watch(now);
+                    self.wind(self.next_look());
+                    if is_hedge_due {
+                        return Poll::Ready(Flown::HedgeDue(now));
+                    }
                 }
-            };
-            flight.timer.as_mut().reset(clock.instant(next));
+            }
+        }
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0.timer.is_none() {
+            let at = self.0.lease.stack.clock().instant(self.next_look());
+            self.0.as_mut().project().timer.set(Some(sleep_until(at)));
+        }
+        self.0.as_mut().project().timer.as_pin_mut().map_or(Poll::Pending, |timer| timer.poll(cx))
+    }
+
+    /// When there is something to look at, for its clocks' sake.
+    fn next_look(&self) -> Timestamp {
+        self.0.deadline.min(self.0.lease.slow_at()).min(self.0.hedge_at)
+    }
+
+    /// Lets the timer, if there is one yet, go off at `next`.
+    fn wind(&mut self, next: Timestamp) {
+        let flight = self.0.as_mut().project();
+        if let Some(timer) = flight.timer.as_pin_mut() {
+            timer.reset(flight.lease.stack.clock().instant(next));
         }
     }
 
     /// Moves the deadline; the timer goes off at the slow threshold if that comes first.
     pub(crate) fn extend(&mut self, deadline: Timestamp, cut_by_call: bool) {
-        let mut flight = self.0.as_mut().project();
+        let flight = self.0.as_mut().project();
         (*flight.deadline, *flight.cut_by_call) = (deadline, cut_by_call);
-        let slow_at = match &flight.lease.hold {
-            Hold::Permit(permit) => permit.slow_at(),
-            Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
-        };
-        let next = deadline.min(slow_at).min(*flight.hedge_at);
-        let at = flight.lease.stack.clock().instant(next);
-        flight.timer.as_mut().reset(at);
+        self.wind(self.next_look());
     }
 
     /// Its time begins at `now`: a large upload has ended.

@@ -1,7 +1,7 @@
 //! One whole call as a machine without I/O.
 //!
 //! The edge that drives it sends, sleeps and wakes, and decides nothing:
-//! 1. [`Operation::begin`], and from then on [`Operation::on_event`], yield a [`Step`].
+//! 1. [`Operation::new`]; its [`Operation::begin`], and from then on [`Operation::on_event`], yield a [`Step`].
 //! 2. [`Step::Send`]: make the attempt before its deadline, then report [`Event::Ended`].
 //!    At its [`hedge_at`](Attempt::hedge_at), if it is still out, report [`Event::HedgeDue`], which
 //!    may yield a second attempt to be made beside it.
@@ -90,18 +90,13 @@ enum Phase {
 }
 
 impl Operation {
-    /// Begins a call at `now`.
-    pub fn begin(
-        now: Timestamp,
-        dependency: &mut Dependency,
-        params: &StackParams,
-        call: Call,
-        rng: &mut impl Rng,
-    ) -> (Self, Step) {
-        let mut operation = Self {
+    /// A call that is to begin at `now`.
+    #[must_use]
+    pub fn new(now: Timestamp, call: Call) -> Self {
+        Self {
             call,
             begun: now,
-            deadline: deadline(now, &call, params),
+            deadline: Timestamp::MAX,
             phase: Phase::BackingOff(now),
             attempts: 0,
             redispatches: 0,
@@ -114,8 +109,31 @@ impl Operation {
             paid: false,
             redispatching: false,
             refresh: Refresh::Unasked,
-        };
-        let step = operation.attempt(now, dependency, params, rng);
+        }
+    }
+
+    /// Begins it, once.
+    pub fn start(
+        &mut self,
+        dependency: &mut Dependency,
+        params: &StackParams,
+        rng: &mut impl Rng,
+    ) -> Step {
+        self.deadline = deadline(self.begun, &self.call, params);
+        self.attempt(self.begun, dependency, params, rng)
+    }
+
+    /// Begins a call at `now`. Where it is to stay, [`Operation::new`] and [`Operation::start`]
+    /// make it without moving it.
+    pub fn begin(
+        now: Timestamp,
+        dependency: &mut Dependency,
+        params: &StackParams,
+        call: Call,
+        rng: &mut impl Rng,
+    ) -> (Self, Step) {
+        let mut operation = Self::new(now, call);
+        let step = operation.start(dependency, params, rng);
         (operation, step)
     }
 
@@ -265,17 +283,6 @@ impl Operation {
             };
         }
         self.admitted(now, dependency, params, admitted, fitting)
-    }
-
-    /// Whether the next attempt is a retry and retries are off by now.
-    fn is_switched_off(
-        &self,
-        now: Timestamp,
-        dependency: &Dependency,
-        params: &StackParams,
-    ) -> bool {
-        let is_retry = self.attempts > 0 && !self.redispatching;
-        is_retry && !dependency.retries_on(now, params, self.call.lane)
     }
 
     /// Turns an admission into a step.

@@ -1,7 +1,7 @@
 //! The attempts of a call that are in flight: one, or two while a hedge is among them.
 
-use std::future::{Future, poll_fn};
-use std::task::{Context, Poll};
+use std::future::Future;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use seawall_policy::{Cause, Class, Event, Outcome, Step};
@@ -34,25 +34,29 @@ where
     }
 
     /// Polls what is in flight to an end, a deadline or a hedge's time, and asks what follows.
-    pub(super) async fn fly(&mut self, shared: &CallShared) -> Landed<F::Output> {
+    pub(super) fn poll_flights(
+        &mut self,
+        cx: &mut Context<'_>,
+        shared: &CallShared,
+    ) -> Poll<Landed<F::Output>> {
         loop {
-            let (leg, flown) = poll_fn(|cx| self.poll_flights(cx)).await;
+            let (leg, flown) = ready!(self.poll_legs(cx));
             match flown {
-                Flown::Answer(answer) => return self.land(leg, answer).await,
+                Flown::Answer(answer) => return Poll::Ready(self.land(leg, answer)),
                 Flown::UploadEnded => self.restart(leg),
                 Flown::HedgeDue(now) => {
                     let event = Event::HedgeDue { replayable: shared.is_hedgeable() };
                     match self.report(now, event) {
                         Step::Fly => {}
-                        next => return Landed::On(next),
+                        next => return Poll::Ready(Landed::On(next)),
                     }
                 }
-                Flown::Deadline => return self.time_out(leg, shared).await,
+                Flown::Deadline => return Poll::Ready(self.time_out(leg, shared)),
             }
         }
     }
 
-    fn poll_flights(&mut self, cx: &mut Context<'_>) -> Poll<(Leg, Flown<F::Output>)> {
+    fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<(Leg, Flown<F::Output>)> {
         if let Some(flight) = &mut self.flight
             && let Poll::Ready(flown) = flight.poll(cx)
         {
@@ -86,44 +90,47 @@ where
     }
 
     /// The attempt was answered.
-    async fn land(&mut self, leg: Leg, answer: F::Output) -> Landed<F::Output> {
+    fn land(&mut self, leg: Leg, answer: F::Output) -> Landed<F::Output> {
         let now = self.stack.clock().now();
         let outcome = answer.outcome();
         let replayable = answer.is_replayable();
-        let permit = self.place(leg).take().and_then(|mut flight| {
-            if let Some(ended) = flight.lease().settle(now) {
-                // What may follow has its time from there on.
-                self.operation.restart_clocks(ended, &self.stack.params());
-            }
-            flight.lease().take()
-        });
-        let Some(mut permit) = permit else {
+        let whole = answer.is_whole();
+        let mut flight = self.place(leg).take();
+        if let Some(ended) = flight.as_mut().and_then(|flight| flight.lease().settle(now)) {
+            // What may follow has its time from there on.
+            self.operation.restart_clocks(ended, &self.stack.params());
+        }
+        let Some(lease) = flight.as_mut().map(InFlight::lease).filter(|lease| lease.has_permit())
+        else {
             return Landed::Again { kept: Some(answer), next: self.report(now, Event::Cut) };
         };
-        let granted = permit.granted();
-        let whole = answer.is_whole();
         self.now = now;
-        let (next, permit) = self.stack.with(|dependency, params, rng| {
+        let mut granted = now;
+        let next = self.stack.with(|dependency, params, rng| {
             catch_up(now, dependency, params);
-            let event = Event::Ended { permit: &mut permit, outcome, replayable };
+            let Some(permit) = lease.permit() else { return Step::Fly };
+            granted = permit.granted();
+            let event = Event::Ended { permit, outcome, replayable };
             let next = self.operation.on_event(now, dependency, params, event, rng);
-            if whole && matches!(next, Step::Done(_)) {
+            if whole
+                && matches!(next, Step::Done(_))
+                && let Some(permit) = lease.take()
+            {
                 dependency.release(now, params, permit);
-                return (next, None);
             }
-            (next, Some(permit))
+            next
         });
         if outcome.is_unauthenticated() {
             // Whether it is waited for or not: for those that follow.
             let rejected = self.generations[leg as usize];
             self.refreshing = self.stack.credentials().map(|known| known.refresh(rejected));
         }
-        let slot = permit.map(|permit| SlotGuard::new(self.stack.clone(), permit));
-        self.settle(next, &outcome, Some(Brought { answer, slot, granted })).await
+        let slot = lease.take().map(|permit| SlotGuard::new(self.stack.clone(), permit));
+        self.settle(next, &outcome, Some(Brought { answer, slot, granted }))
     }
 
     /// Deals with what an ended attempt has brought, by what follows it.
-    async fn settle(
+    fn settle(
         &mut self,
         next: Step,
         outcome: &Outcome,
@@ -150,18 +157,19 @@ where
             (
                 next @ (Step::WaitUntil(_) | Step::Refresh(_)),
                 Some(Brought { answer, slot, .. }),
-            ) if self.operation.ticket().is_none() => {
-                let at = if let Step::WaitUntil(at) = next { at } else { self.now };
-                // No permit and no ticket is held across this wait but the answer's own.
-                let due = at.max(self.now.after(SET_ASIDE)).min(self.operation.deadline());
-                let due = self.stack.clock().instant(due);
-                let kept = timeout_at(due, answer.set_aside()).await.ok().flatten();
-                drop(slot);
-                Landed::Again { kept, next }
-            }
+            ) if self.operation.ticket().is_none() => Landed::Aside { answer, slot, next },
             // Redispatched: it never reached an endpoint, so there is no connection to let go of.
             (next, brought) => Landed::Again { kept: brought.map(|brought| brought.answer), next },
         }
+    }
+
+    /// Lets an answer let go of its connection; what is kept of it. No permit and no ticket is held
+    /// across this wait but the answer's own.
+    pub(super) async fn set_aside(&mut self, answer: F::Output, next: &Step) -> Option<F::Output> {
+        let at = if let Step::WaitUntil(at) = next { *at } else { self.now };
+        let due = at.max(self.now.after(SET_ASIDE)).min(self.operation.deadline());
+        let due = self.stack.clock().instant(due);
+        timeout_at(due, answer.set_aside()).await.ok().flatten()
     }
 
     /// The other attempt has lost: it is dropped where it stands, whatever happens to those whose
@@ -175,7 +183,7 @@ where
 
     /// The attempt's time is up: its own timeout is recorded, the call's deadline is not, and the
     /// attempt itself goes to the abandoned.
-    async fn time_out(&mut self, leg: Leg, shared: &CallShared) -> Landed<F::Output> {
+    fn time_out(&mut self, leg: Leg, shared: &CallShared) -> Landed<F::Output> {
         let now = self.stack.clock().now();
         let mut flight = self.place(leg).take();
         let cut = flight.as_ref().is_none_or(InFlight::is_cut_by_call);
@@ -209,7 +217,7 @@ where
                 self.on_abandon.abandon(other);
             }
         }
-        self.settle(next, &outcome, None).await
+        self.settle(next, &outcome, None)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_policy::{Attempt, Cause, HeldCall, Outcome, Permit, Timestamp};
+use seawall_policy::{Cause, HeldCall, Outcome, Permit, Timestamp};
 
 use crate::attempt::{CallShared, Upload};
 use crate::stack::Stack;
@@ -15,13 +15,8 @@ pub(crate) struct Lease {
     pub(super) shared: Arc<CallShared>,
     pub(super) sequence: u32,
     pub(super) hold: Hold,
-    pub(super) deadline: Timestamp,
-    pub(super) cut_by_call: bool,
-    pub(super) hedge_at: Timestamp,
     /// The time the attempt has of its own.
     pub(super) timeout: Option<Duration>,
-    /// What the caller stated: it holds while the upload flows, too.
-    pub(super) stated: Timestamp,
 }
 
 pub(super) enum Hold {
@@ -31,24 +26,26 @@ pub(super) enum Hold {
 }
 
 impl Lease {
-    /// Takes the permit in at once, so that nothing that happens before the first poll loses it.
-    pub(crate) fn new(
+    pub(super) fn new(
         stack: &Stack,
         shared: &Arc<CallShared>,
         sequence: u32,
-        attempt: Attempt,
-        stated: Option<Timestamp>,
+        permit: Permit,
     ) -> Self {
         Self {
             stack: stack.clone(),
             shared: Arc::clone(shared),
             sequence,
-            timeout: attempt.permit.attempt_timeout(),
-            hold: Hold::Permit(attempt.permit),
-            deadline: attempt.deadline,
-            cut_by_call: attempt.cut_by_call,
-            hedge_at: attempt.hedge_at.unwrap_or(Timestamp::MAX),
-            stated: stated.unwrap_or(Timestamp::MAX),
+            timeout: permit.attempt_timeout(),
+            hold: Hold::Permit(permit),
+        }
+    }
+
+    /// When to look whether it is slow.
+    pub(super) const fn slow_at(&self) -> Timestamp {
+        match &self.hold {
+            Hold::Permit(permit) => permit.slow_at(),
+            Hold::Held(_) | Hold::Nothing => Timestamp::MAX,
         }
     }
 
@@ -67,6 +64,10 @@ impl Lease {
             permit.mark_unsent();
         }
         Some(permit)
+    }
+
+    pub(crate) const fn has_permit(&self) -> bool {
+        matches!(self.hold, Hold::Permit(_))
     }
 
     /// Whether anything may have been sent.
@@ -139,14 +140,13 @@ impl Lease {
         }
     }
 
-    /// Marks the call as slow if it is; when to look again.
-    pub(super) fn watch(&mut self, now: Timestamp) -> Timestamp {
+    /// Marks the call as slow if it is.
+    pub(super) fn watch(&mut self, now: Timestamp) {
         let stack = self.stack.clone();
-        let Some(permit) = self.permit() else { return Timestamp::MAX };
+        let Some(permit) = self.permit() else { return };
         if now >= permit.slow_at() {
             stack.with(|dependency, params, rng| dependency.on_slow(now, params, permit, rng));
         }
-        permit.slow_at()
     }
 
     pub(super) fn record(&mut self, now: Timestamp, outcome: &Outcome) {

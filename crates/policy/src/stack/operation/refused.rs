@@ -8,6 +8,17 @@ use crate::stack::dependency::{Dependency, Rejection};
 use crate::time::Timestamp;
 
 impl Operation {
+    /// Whether the next attempt is a retry and retries are off by now.
+    pub(super) fn is_switched_off(
+        &self,
+        now: Timestamp,
+        dependency: &Dependency,
+        params: &StackParams,
+    ) -> bool {
+        let is_retry = self.attempts > 0 && !self.redispatching;
+        is_retry && !dependency.retries_on(now, params, self.call.lane)
+    }
+
     /// Ends the call before a retry, because retries were switched off meanwhile.
     pub(super) fn switched_off(
         &mut self,
