@@ -275,6 +275,9 @@ fn is_failure(outcome: &Outcome) -> bool {
 /// Micro-tokens that `per_second` tokens mint from the clock's origin to `time`; differences of it
 /// lose no fraction.
 fn minted(per_second: u32, time: Timestamp) -> u128 {
+    if per_second == 0 {
+        return 0;
+    }
     u128::from(per_second) * u128::from(time.as_nanos()) / (NANOS_PER_SECOND / TOKEN) as u128
 }
 

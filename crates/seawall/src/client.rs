@@ -104,8 +104,9 @@ impl Stack {
     {
         let shared = CallShared::new();
         let (marks, classify) = (&*shared, &classify);
+        let now = self.clock().now();
         let called = self
-            .drive(options.into(), Arc::clone(&shared), Cancel, |context: AttemptContext| {
+            .drive_from(now, options.into(), Arc::clone(&shared), Cancel, |context| {
                 Sending::new(marks, context.sequence(), attempt(context), classify)
             })
             .await;

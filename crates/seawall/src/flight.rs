@@ -70,7 +70,7 @@ pub struct InFlight<F: Future>(Pin<Box<Flight<F>>>);
 
 pin_project_lite::pin_project! {
     struct Flight<F: Future> {
-        // There from boarding to its end.
+        // There from boarding on.
         #[pin]
         future: Option<F>,
         // Made when the future is first waited for: many never are.
@@ -132,11 +132,10 @@ impl<F: Future> InFlight<F> {
 
     /// Polls the attempt, and its slow threshold; ready with the answer, or at the deadline.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Flown<F::Output>> {
-        let mut flight = self.0.as_mut().project();
-        if let Some(future) = flight.future.as_mut().as_pin_mut()
+        let flight = self.0.as_mut().project();
+        if let Some(future) = flight.future.as_pin_mut()
             && let Poll::Ready(answer) = future.poll(cx)
         {
-            flight.future.set(None);
             return Poll::Ready(Flown::Answer(answer));
         }
         if let (Some(since), Hold::Permit(permit)) =

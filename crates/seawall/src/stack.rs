@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use seawall_policy::{
     Cause, ConfigError, Dependency, Outcome, Permit, RateKey, StackConfig, StackParams, Ticket,
     Timestamp,
@@ -170,18 +170,11 @@ impl Stack {
         &self,
         decide: impl FnOnce(&mut Dependency, &StackParams, &mut ThreadRng) -> T,
     ) -> T {
-        let mut state = self.inner.state.lock();
-        let State { dependency, params, wakers } = &mut *state;
-        let decided = decide(dependency, params, &mut ThreadRng);
-        let mut woken = Vec::new();
-        while let Some(ticket) = dependency.pop_woken() {
-            woken.extend(wakers.remove(&ticket));
-        }
-        drop(state);
-        for waker in woken {
-            waker.wake();
-        }
-        decided
+        let mut woken = Woken(Vec::new());
+        let mut deciding = Deciding { state: self.inner.state.lock(), woken: &mut woken };
+        let State { dependency, params, .. } = &mut *deciding.state;
+        // Nothing after it, so that what is decided, which may be large, is not moved again.
+        decide(dependency, params, &mut ThreadRng)
     }
 
     /// Does what is due: frees the slots of calls long abandoned, expires waiters, lets open
@@ -222,6 +215,32 @@ impl Stack {
     }
 }
 
+/// A decision under way. Its drop ends it: the lock is free, and whom it decided for is known.
+struct Deciding<'a> {
+    state: MutexGuard<'a, State>,
+    woken: &'a mut Woken,
+}
+
+impl Drop for Deciding<'_> {
+    fn drop(&mut self) {
+        let State { dependency, wakers, .. } = &mut *self.state;
+        while let Some(ticket) = dependency.pop_woken() {
+            self.woken.0.extend(wakers.remove(&ticket));
+        }
+    }
+}
+
+/// Woken when dropped, which is after the lock is free.
+struct Woken(Vec<Waker>);
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        for waker in self.0.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
 impl WeakStack {
     /// The stack, if somebody still uses it.
     pub(crate) fn upgrade(&self) -> Option<Stack> {
@@ -244,24 +263,25 @@ impl fmt::Debug for Stack {
 #[must_use = "dropping the guard frees the slot"]
 pub struct SlotGuard {
     stack: Stack,
-    permit: Option<Permit>,
+    /// Boxed, so that it is not large wherever an answer goes.
+    permit: Option<Box<Permit>>,
 }
 
 impl SlotGuard {
-    pub(crate) const fn new(stack: Stack, permit: Permit) -> Self {
-        Self { stack, permit: Some(permit) }
+    pub(crate) fn new(stack: Stack, permit: Permit) -> Self {
+        Self { stack, permit: Some(Box::new(permit)) }
     }
 
     /// The endpoint that answered.
     #[must_use]
     pub fn endpoint(&self) -> Option<usize> {
-        self.permit.as_ref().map(Permit::endpoint)
+        self.permit.as_ref().map(|permit| permit.endpoint())
     }
 
     /// Frees the slot, as dropping it does, at a time that is already known.
     pub fn end(mut self, now: Timestamp) {
         if let Some(permit) = self.permit.take() {
-            self.stack.release(now, permit);
+            self.stack.release(now, *permit);
         }
     }
 
@@ -302,7 +322,7 @@ impl SlotGuard {
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            self.stack.release(self.stack.clock().now(), permit);
+            self.stack.release(self.stack.clock().now(), *permit);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One whole call as a machine without I/O.
 //!
 //! The edge that drives it sends, sleeps and wakes, and decides nothing:
-//! 1. [`Operation::new`]; its [`Operation::begin`], and from then on [`Operation::on_event`], yield a [`Step`].
+//! 1. [`Operation::begin`], and from then on [`Operation::on_event`], yield a [`Step`].
 //! 2. [`Step::Send`]: make the attempt before its deadline, then report [`Event::Ended`].
 //!    At its [`hedge_at`](Attempt::hedge_at), if it is still out, report [`Event::HedgeDue`], which
 //!    may yield a second attempt to be made beside it.
@@ -119,7 +119,7 @@ impl Operation {
         params: &StackParams,
         rng: &mut impl Rng,
     ) -> Step {
-        self.deadline = deadline(self.begun, &self.call, params);
+        self.deadline = self.call.ends(self.begun, params);
         self.attempt(self.begun, dependency, params, rng)
     }
 
@@ -222,7 +222,7 @@ impl Operation {
     /// The upload has ended at `now`: the total and the attempt timeout start again, within
     /// what the caller stated. Returns the attempt's new deadline and whether it is the call's.
     pub fn restart_clocks(&mut self, now: Timestamp, params: &StackParams) -> (Timestamp, bool) {
-        self.deadline = deadline(now, &self.call, params);
+        self.deadline = self.call.ends(now, params);
         self.attempt_begun = now;
         self.attempt_deadline(params)
     }
@@ -395,11 +395,4 @@ impl Operation {
     pub const fn begun(&self) -> Timestamp {
         self.begun
     }
-}
-
-/// The earlier of what the caller stated and what we allow.
-fn deadline(now: Timestamp, call: &Call, params: &StackParams) -> Timestamp {
-    let total = call.total.or(params.total);
-    let own = total.map_or(Timestamp::MAX, |total| now.after(total));
-    call.deadline.map_or(own, |stated| stated.min(own))
 }

@@ -100,23 +100,20 @@ where
             // What may follow has its time from there on.
             self.operation.restart_clocks(ended, &self.stack.params());
         }
-        let Some(lease) = flight.as_mut().map(InFlight::lease).filter(|lease| lease.has_permit())
-        else {
+        let Some(mut permit) = flight.and_then(|mut flight| flight.lease().take()) else {
             return Landed::Again { kept: Some(answer), next: self.report(now, Event::Cut) };
         };
+        let granted = permit.granted();
+        let mut kept = None;
         self.now = now;
-        let mut granted = now;
         let next = self.stack.with(|dependency, params, rng| {
             catch_up(now, dependency, params);
-            let Some(permit) = lease.permit() else { return Step::Fly };
-            granted = permit.granted();
-            let event = Event::Ended { permit, outcome, replayable };
+            let event = Event::Ended { permit: &mut permit, outcome, replayable };
             let next = self.operation.on_event(now, dependency, params, event, rng);
-            if whole
-                && matches!(next, Step::Done(_))
-                && let Some(permit) = lease.take()
-            {
+            if whole && matches!(next, Step::Done(_)) {
                 dependency.release(now, params, permit);
+            } else {
+                kept = Some(permit);
             }
             next
         });
@@ -125,7 +122,7 @@ where
             let rejected = self.generations[leg as usize];
             self.refreshing = self.stack.credentials().map(|known| known.refresh(rejected));
         }
-        let slot = lease.take().map(|permit| SlotGuard::new(self.stack.clone(), permit));
+        let slot = kept.map(|permit| SlotGuard::new(self.stack.clone(), permit));
         self.settle(next, &outcome, Some(Brought { answer, slot, granted }))
     }
 

@@ -66,10 +66,6 @@ impl Lease {
         Some(permit)
     }
 
-    pub(crate) const fn has_permit(&self) -> bool {
-        matches!(self.hold, Hold::Permit(_))
-    }
-
     /// Whether anything may have been sent.
     pub(crate) fn is_sent(&self) -> bool {
         self.shared.is_sent(self.sequence)

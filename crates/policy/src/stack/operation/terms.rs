@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::outcome::{Outcome, Safety};
 use crate::rate::RateKey;
 use crate::retry::{RetryParams, StopReason};
-use crate::stack::Permit;
+use crate::stack::{Permit, StackParams};
 use crate::time::Timestamp;
 
 /// What is known of a call when it begins.
@@ -30,6 +30,15 @@ pub struct Call {
     /// How long a refresh of its credential may take, if the other side rejects it. `None`: it
     /// carries none that could be refreshed, and a 401 is final.
     pub refresh: Option<Duration>,
+}
+
+impl Call {
+    /// When it is given up: the earlier of what the caller stated and what we allow from `now` on.
+    pub(super) fn ends(&self, now: Timestamp, params: &StackParams) -> Timestamp {
+        let total = self.total.or(params.total);
+        let own = total.map_or(Timestamp::MAX, |total| now.after(total));
+        self.deadline.map_or(own, |stated| stated.min(own))
+    }
 }
 
 /// What the edge does next.
