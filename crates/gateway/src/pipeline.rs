@@ -99,7 +99,7 @@ pub(crate) async fn handle_request(
     let abandon = Abandon { finish: upstream.finishes_abandoned(), outbound: &outbound };
     let called = proof
         .map_or(&upstream.stack, Proof::stack)
-        .drive_from(exchange.arrival, call, shared, abandon, |context| {
+        .drive_from(exchange.arrival, call, &shared, abandon, |context| {
             Arc::clone(&outbound).attempt(context)
         })
         .await;

@@ -66,6 +66,8 @@ struct Totals {
     censored: [u32; BUCKETS],
     /// Always the sum of `completed`.
     all_completed: u32,
+    /// Always the sum of `censored`.
+    all_censored: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +94,7 @@ impl ServiceTimes {
     /// Records a call that had no answer after `elapsed`, when it was given up.
     pub fn record_at_least(&mut self, now: Timestamp, elapsed: Duration) {
         self.add(now, bucket_of(elapsed), |counts| &mut counts.censored, |all| &mut all.censored);
+        self.all.all_censored += 1;
     }
 
     /// Whether a call could be answered within `remaining`.
@@ -100,9 +103,13 @@ impl ServiceTimes {
         self.turn(now);
         let remaining = nanos(remaining);
         let last_within = bucket_of_nanos(remaining);
-        let first_informative = bucket_of_nanos(remaining - remaining / CENSORED_SLACK_DIVISOR);
         let beyond: u32 = self.all.completed[last_within + 1..].iter().sum();
-        let given_up: u32 = self.all.censored[first_informative..].iter().sum();
+        let given_up: u32 = if self.all.all_censored == 0 {
+            0
+        } else {
+            let informative = bucket_of_nanos(remaining - remaining / CENSORED_SLACK_DIVISOR);
+            self.all.censored[informative..].iter().sum()
+        };
         let within = self.all.all_completed - beyond;
         let informative = self.all.all_completed + given_up;
         if informative < SAMPLES_MIN {
@@ -204,7 +211,12 @@ impl Generation {
 }
 
 impl Totals {
-    const NONE: Self = Self { completed: [0; BUCKETS], censored: [0; BUCKETS], all_completed: 0 };
+    const NONE: Self = Self {
+        completed: [0; BUCKETS],
+        censored: [0; BUCKETS],
+        all_completed: 0,
+        all_censored: 0,
+    };
 
     fn add(&mut self, one: &Generation) {
         self.each(one, |total, count| *total += count);
@@ -216,6 +228,7 @@ impl Totals {
 
     fn each(&mut self, one: &Generation, change: impl Fn(&mut u32, u32)) {
         change(&mut self.all_completed, sum(&one.completed));
+        change(&mut self.all_censored, sum(&one.censored));
         let completed = self.completed.iter_mut().zip(&one.completed);
         let censored = self.censored.iter_mut().zip(&one.censored);
         completed.chain(censored).for_each(|(total, count)| change(total, u32::from(*count)));

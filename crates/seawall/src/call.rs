@@ -118,7 +118,7 @@ impl Stack {
         F::Output: Answer + Send,
         A: OnAbandon<F>,
     {
-        self.drive_from(self.clock().now(), call, shared, on_abandon, attempt).await
+        self.drive_from(self.clock().now(), call, &shared, on_abandon, attempt).await
     }
 
     /// As [`Stack::drive`], for a call that began at `now`: an event whose time its caller has
@@ -127,7 +127,7 @@ impl Stack {
         &self,
         now: Timestamp,
         call: Call,
-        shared: Arc<CallShared>,
+        shared: &Arc<CallShared>,
         on_abandon: A,
         mut attempt: impl FnMut(AttemptContext) -> F,
     ) -> Called<F::Output>
@@ -160,17 +160,17 @@ impl Stack {
                 }
                 Step::Send(sent) => {
                     granted = Some(sent.permit.granted());
-                    let context = AttemptContext::new(self, &shared, &sent, sequence);
+                    let context = AttemptContext::new(self, shared, &sent, sequence);
                     let generation = context.generation();
                     // Before the user's code runs, so that its panic returns the permit.
-                    let mut flight = InFlight::new(self, &shared, sequence, sent, stated);
+                    let mut flight = InFlight::new(self, shared, sequence, sent, stated);
                     flight.board(attempt(context));
                     driver.launch(flight, generation);
                     sequence += 1;
                     step = Step::Fly;
                 }
                 Step::Refresh(until) => step = driver.refreshed(until).await,
-                Step::Fly => match poll_fn(|cx| driver.poll_flights(cx, &shared)).await {
+                Step::Fly => match poll_fn(|cx| driver.poll_flights(cx, shared)).await {
                     Landed::Over { answer, refused_here, done, slot, granted: of_answer } => {
                         driver.over = true;
                         let ended = driver.now;

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use seawall_policy::{Call, Outcome, RateKey, Safety, Timestamp};
@@ -106,7 +105,7 @@ impl Stack {
         let (marks, classify) = (&*shared, &classify);
         let now = self.clock().now();
         let called = self
-            .drive_from(now, options.into(), Arc::clone(&shared), Cancel, |context| {
+            .drive_from(now, options.into(), &shared, Cancel, |context| {
                 Sending::new(marks, context.sequence(), attempt(context), classify)
             })
             .await;

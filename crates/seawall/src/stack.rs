@@ -235,8 +235,8 @@ struct Woken(Vec<Waker>);
 
 impl Drop for Woken {
     fn drop(&mut self) {
-        for waker in self.0.drain(..) {
-            waker.wake();
+        if !self.0.is_empty() {
+            std::mem::take(&mut self.0).into_iter().for_each(Waker::wake);
         }
     }
 }

@@ -222,8 +222,9 @@ impl Dependency {
     /// When [`Dependency::handle_timeout`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let held = self.held.keys().next().map(|held| held.until);
-        [held, self.bulkhead.next_deadline()].into_iter().flatten().min()
+        let waits = self.bulkhead.next_deadline();
+        let Some((held, _)) = self.held.first_key_value() else { return waits };
+        Some(waits.map_or(held.until, |waits| waits.min(held.until)))
     }
 
     /// Frees slots whose time is up, expires waiters, and lets open breakers go half-open. Calls

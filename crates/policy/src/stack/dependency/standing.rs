@@ -167,6 +167,10 @@ impl Dependency {
         avoid: &impl Avoid,
         rng: &mut impl Rng,
     ) -> Option<usize> {
+        if let [only] = &*self.endpoints {
+            let is_in = self.admits(now, params, 0, lane) && only.share(now, params) > Ratio::ZERO;
+            return is_in.then_some(0);
+        }
         let mut pick = |worst: Standing, others_only: bool| {
             let share = |index: usize| {
                 let endpoint = &self.endpoints[index];
