@@ -211,12 +211,8 @@ impl Generation {
 }
 
 impl Totals {
-    const NONE: Self = Self {
-        completed: [0; BUCKETS],
-        censored: [0; BUCKETS],
-        all_completed: 0,
-        all_censored: 0,
-    };
+    const NONE: Self =
+        Self { completed: [0; BUCKETS], censored: [0; BUCKETS], all_completed: 0, all_censored: 0 };
 
     fn add(&mut self, one: &Generation) {
         self.each(one, |total, count| *total += count);

@@ -95,6 +95,9 @@ struct Driver<'a, F: Future, A: OnAbandon<F>> {
     aside: Option<Brought<F::Output>>,
     /// Whether a hedge was made.
     hedged: bool,
+    /// What follows what has landed, unless that ended the call. Not in [`Landed`], which would be
+    /// as large as an attempt.
+    next: Step,
     on_abandon: A,
     /// When the last event was.
     now: Timestamp,
@@ -180,13 +183,13 @@ impl Stack {
                         let value = kept.or(Some(answer));
                         return Called { value, done, slot, granted, queued, ended };
                     }
-                    Landed::Again { kept, next } => (value, step) = (kept, next),
-                    Landed::Aside { answer, slot, next } => {
-                        value = driver.set_aside(answer, &next).await;
+                    Landed::Again { kept } => (value, step) = (kept, driver.take_next()),
+                    Landed::Aside { answer, slot } => {
+                        value = driver.set_aside(answer).await;
                         drop(slot);
-                        step = next;
+                        step = driver.take_next();
                     }
-                    Landed::On(next) => step = next,
+                    Landed::On => step = driver.take_next(),
                 },
             }
         }
@@ -198,11 +201,11 @@ enum Landed<T> {
     /// The call is over with an answer whose slot is still taken.
     Over { answer: T, refused_here: bool, done: Done, slot: Option<SlotGuard>, granted: Timestamp },
     /// Something follows.
-    Again { kept: Option<T>, next: Step },
+    Again { kept: Option<T> },
     /// Something follows later, and the answer is to let go of its connection until then.
-    Aside { answer: T, slot: Option<SlotGuard>, next: Step },
+    Aside { answer: T, slot: Option<SlotGuard> },
     /// Another attempt is in flight, or comes beside it.
-    On(Step),
+    On,
 }
 
 impl<'a, F, A> Driver<'a, F, A>
@@ -222,6 +225,7 @@ where
             refreshing: None,
             aside: None,
             hedged: false,
+            next: Step::Fly,
             on_abandon,
             now,
             over: false,
@@ -284,6 +288,10 @@ where
             }
         })
         .await
+    }
+
+    const fn take_next(&mut self) -> Step {
+        std::mem::replace(&mut self.next, Step::Fly)
     }
 
     fn report(&mut self, now: Timestamp, event: Event<'_>) -> Step {

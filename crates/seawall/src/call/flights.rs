@@ -48,7 +48,10 @@ where
                     let event = Event::HedgeDue { replayable: shared.is_hedgeable() };
                     match self.report(now, event) {
                         Step::Fly => {}
-                        next => return Poll::Ready(Landed::On(next)),
+                        next => {
+                            self.next = next;
+                            return Poll::Ready(Landed::On);
+                        }
                     }
                 }
                 Flown::Deadline => return Poll::Ready(self.time_out(leg, shared)),
@@ -101,7 +104,8 @@ where
             self.operation.restart_clocks(ended, &self.stack.params());
         }
         let Some(mut permit) = flight.and_then(|mut flight| flight.lease().take()) else {
-            return Landed::Again { kept: Some(answer), next: self.report(now, Event::Cut) };
+            self.next = self.report(now, Event::Cut);
+            return Landed::Again { kept: Some(answer) };
         };
         let granted = permit.granted();
         let mut kept = None;
@@ -135,7 +139,8 @@ where
     ) -> Landed<F::Output> {
         if matches!(next, Step::Fly) {
             self.aside = brought;
-            return Landed::On(next);
+            self.next = next;
+            return Landed::On;
         }
         if matches!(next, Step::Refresh(_)) {
             self.cancel_other();
@@ -154,16 +159,22 @@ where
             (
                 next @ (Step::WaitUntil(_) | Step::Refresh(_)),
                 Some(Brought { answer, slot, .. }),
-            ) if self.operation.ticket().is_none() => Landed::Aside { answer, slot, next },
+            ) if self.operation.ticket().is_none() => {
+                self.next = next;
+                Landed::Aside { answer, slot }
+            }
             // Redispatched: it never reached an endpoint, so there is no connection to let go of.
-            (next, brought) => Landed::Again { kept: brought.map(|brought| brought.answer), next },
+            (next, brought) => {
+                self.next = next;
+                Landed::Again { kept: brought.map(|brought| brought.answer) }
+            }
         }
     }
 
     /// Lets an answer let go of its connection; what is kept of it. No permit and no ticket is held
     /// across this wait but the answer's own.
-    pub(super) async fn set_aside(&mut self, answer: F::Output, next: &Step) -> Option<F::Output> {
-        let at = if let Step::WaitUntil(at) = next { *at } else { self.now };
+    pub(super) async fn set_aside(&mut self, answer: F::Output) -> Option<F::Output> {
+        let at = if let Step::WaitUntil(at) = self.next { at } else { self.now };
         let due = at.max(self.now.after(SET_ASIDE)).min(self.operation.deadline());
         let due = self.stack.clock().instant(due);
         timeout_at(due, answer.set_aside()).await.ok().flatten()
