@@ -43,6 +43,7 @@ fn main() {
                 calls: Calls::Open(rate),
                 policy: StackParams::new(&StackConfig { bulkhead: None, ..StackConfig::http() })
                     .expect("a preset"),
+                patience: None,
                 baseline: None,
                 sharing,
                 network: Network { delay: Span::fixed(Duration::from_millis(1)), loss: 0.0 },

@@ -44,6 +44,9 @@ pub struct Fleet {
     pub clients: u32,
     /// When they call.
     pub calls: Calls,
+    /// How long whoever made a call waits for its end before leaving; `None`: as long as it takes.
+    /// An attempt that was sent then runs on for nobody, to its end or its own timeout.
+    pub patience: Option<Span>,
     /// How each call is made.
     pub policy: StackParams,
     /// How it is made instead, to compare with.

@@ -103,6 +103,7 @@ mod failing {
         Fleet {
             clients: 100,
             calls: Calls::Open(Rate::constant(1_000.0).unwrap()),
+            patience: None,
             policy: StackParams::new(config).unwrap(),
             baseline: None,
             sharing: Sharing::Each,
@@ -182,6 +183,7 @@ mod collapse {
         Fleet {
             clients: 40,
             calls: Calls::Open(rate),
+            patience: None,
             policy: StackParams::new(config).unwrap(),
             baseline: None,
             sharing: Sharing::All,
@@ -259,6 +261,7 @@ mod stalled {
         Fleet {
             clients: 280,
             calls: Calls::Open(Rate::constant(per_second).unwrap()),
+            patience: None,
             policy: StackParams::new(config).unwrap(),
             baseline: None,
             sharing: Sharing::All,

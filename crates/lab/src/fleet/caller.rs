@@ -10,7 +10,7 @@ use seawall_policy::{
 };
 
 use super::Calls;
-use super::world::{Flight, Ongoing, What, World};
+use super::world::{Flight, NOBODY, Ongoing, What, World};
 use crate::draw::Purpose;
 use crate::engine::Engine;
 
@@ -32,8 +32,10 @@ impl World<'_> {
         let (operation, step) = self.policies.with(now, id, |dependency, params, rng| {
             Operation::begin(now, dependency, params, CALL, rng)
         });
+        let leaves_at = self.leaving(engine, id, number);
         let call = self.calls.put(Ongoing {
             operation,
+            leaves_at,
             client: id,
             number,
             begun: now,
@@ -41,7 +43,43 @@ impl World<'_> {
             sent: 0,
             flights: [None; 2],
         });
+        engine.schedule(leaves_at, &mut self.clients[id as usize].entity, What::Leave.of(call));
         self.step(engine, call, step);
+    }
+
+    /// Whoever made the call leaves. What was sent runs on without it, with its permit.
+    pub(super) fn leaves(&mut self, engine: &mut Engine, slot: u32) {
+        let now = engine.now();
+        if self.calls.get(slot).is_none_or(|call| call.leaves_at != now) {
+            return;
+        }
+        let Some(mut call) = self.calls.take(slot) else { return };
+        let client = call.client;
+        if let Some(ticket) = call.operation.ticket() {
+            self.waiting.remove(&(self.policies.of(client), ticket));
+        }
+        if call.flights == [None; 2] {
+            self.policies.with(now, client, |dependency, params, _| {
+                call.operation.caller_left(now, dependency, params);
+            });
+        }
+        for place in call.flights.into_iter().flatten() {
+            let Some(flight) = self.flights.get_mut(place) else { continue };
+            let Some(permit) = &mut flight.permit else { continue };
+            (flight.call, flight.hedge_at) = (NOBODY, Timestamp::MAX);
+            if flight.cut_by_call {
+                // The call's deadline no longer matters, only the attempt's own time.
+                let own = permit.attempt_timeout();
+                flight.deadline = own.map_or(Timestamp::MAX, |own| permit.granted().after(own));
+                flight.cut_by_call = false;
+            }
+            self.policies.with(now, client, |dependency, _, _| dependency.orphan(permit));
+            self.set_timer(engine, place);
+        }
+        self.ledger.left(call.begun);
+        if !matches!(self.fleet.calls, Calls::Open(_)) {
+            self.next_call(engine, client);
+        }
     }
 
     /// Does what the policy says.
@@ -162,10 +200,16 @@ impl World<'_> {
         let Some(flight) = self.flights.get(slot) else { return };
         let (call, client) = (flight.call, flight.client);
         self.leave(call, slot);
-        let Some(ongoing) = self.calls.get_mut(call) else { return };
-        let step = self.policies.with(now, client, |dependency, params, rng| {
-            let event = Event::Ended { permit: &mut permit, outcome, replayable: true };
-            ongoing.operation.on_event(now, dependency, params, event, rng)
+        let ongoing = self.calls.get_mut(call);
+        let step = self.policies.with(now, client, |dependency, params, rng| match ongoing {
+            Some(ongoing) => {
+                let event = Event::Ended { permit: &mut permit, outcome, replayable: true };
+                Some(ongoing.operation.on_event(now, dependency, params, event, rng))
+            }
+            None => {
+                dependency.record(now, params, &mut permit, &outcome, rng);
+                None
+            }
         });
         if goes_on {
             self.abandon(engine, slot, permit);
@@ -175,7 +219,9 @@ impl World<'_> {
             });
             self.forget(slot);
         }
-        self.step(engine, call, step);
+        if let Some(step) = step {
+            self.step(engine, call, step);
+        }
     }
 
     /// The call no longer has this attempt.
@@ -243,7 +289,7 @@ impl World<'_> {
     /// Frees an attempt's place if neither side knows of it any longer. What is held for one of
     /// which nothing more comes is given up by time.
     pub(super) fn forget(&mut self, slot: u32) {
-        let is_known = |flight: &Flight| flight.is_alive || flight.is_awaited();
+        let is_known = |flight: &Flight| flight.is_alive || flight.is_out();
         if self.flights.get(slot).is_some_and(|flight| !is_known(flight)) {
             self.flights.take(slot);
         }

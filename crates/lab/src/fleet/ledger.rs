@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use seawall_policy::{Class, Done, StopReason, Timestamp};
 
+use super::policies::Policies;
+use crate::engine::Engine;
 use crate::stats::Times;
 
 /// What happened in one second.
@@ -39,6 +41,8 @@ pub struct Counts {
     pub good: u64,
     /// Calls that ended otherwise.
     pub failed: u64,
+    /// Calls whose maker left before their end.
+    pub left: u64,
     /// Calls still going on at the end.
     pub cut_off: u64,
     /// Ended calls by [`StopReason::index`].
@@ -56,6 +60,10 @@ pub struct Report {
     pub times: Times,
     /// How old the calls are that were still going on at the end.
     pub cut_off: Times,
+    /// How often a breaker opened, over all clients and the whole run.
+    pub opened: u64,
+    /// How often a server was ejected, likewise.
+    pub ejected: u64,
     /// Events handled.
     pub events: u64,
     /// A digest of all events in their order.
@@ -69,10 +77,12 @@ impl Report {
         ratio(self.counts.attempts, self.counts.sent)
     }
 
-    /// The share of calls that were answered, of all that began and are not cut off.
+    /// The share of calls that were answered, of all that began and are not cut off. One that was
+    /// left was not answered.
     #[must_use]
     pub fn success(&self) -> f64 {
-        ratio(self.counts.good, self.counts.good + self.counts.failed)
+        let Counts { good, failed, left, .. } = self.counts;
+        ratio(good, good + failed + left)
     }
 
     /// Sums of the seconds in `from..until`.
@@ -95,10 +105,11 @@ impl Report {
 /// All of it as lines of text, the same for the same run to the last byte.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { calls, sent, attempts, good, failed, cut_off, stops } = self.counts;
+        let Counts { calls, sent, attempts, good, failed, left, cut_off, stops } = self.counts;
         writeln!(f, "events {} digest {:016x}", self.events, self.digest)?;
         writeln!(f, "calls {calls} sent {sent} attempts {attempts} good {good} failed {failed}")?;
-        writeln!(f, "cut_off {cut_off} oldest {:?}", self.cut_off.longest())?;
+        writeln!(f, "left {left} cut_off {cut_off} oldest {:?}", self.cut_off.longest())?;
+        writeln!(f, "opened {} ejected {}", self.opened, self.ejected)?;
         for (reason, count) in StopReason::ALL.iter().zip(stops).filter(|(_, count)| *count > 0) {
             writeln!(f, "stop {} {count}", reason.as_str())?;
         }
@@ -170,6 +181,11 @@ impl Ledger {
         }
     }
 
+    /// The maker of a call that began then has left.
+    pub(super) fn left(&mut self, begun: Timestamp) {
+        self.counts.left += u64::from(begun >= self.warm_up);
+    }
+
     pub(super) fn cut_off(&mut self, begun: Timestamp, age: Duration) {
         if begun >= self.warm_up {
             self.counts.cut_off += 1;
@@ -177,14 +193,16 @@ impl Ledger {
         }
     }
 
-    pub(super) fn report(&self, events: u64, digest: u64) -> Report {
+    pub(super) fn report(&self, engine: &Engine, policies: &Policies) -> Report {
         Report {
             counts: self.counts,
             seconds: self.seconds.clone(),
             times: self.times.clone(),
             cut_off: self.cut_off.clone(),
-            events,
-            digest,
+            opened: policies.opened,
+            ejected: policies.ejected,
+            events: engine.handled(),
+            digest: engine.digest(),
         }
     }
 }

@@ -15,7 +15,9 @@ pub(super) struct Plain {
     number: u32,
     pub(super) begun: Timestamp,
     tick_at: Timestamp,
+    leaves_at: Timestamp,
     sent: u32,
+    flight: Option<u32>,
 }
 
 impl World<'_> {
@@ -25,8 +27,11 @@ impl World<'_> {
         if let Some(baseline) = &self.fleet.baseline {
             self.known[place].on_call(baseline);
         }
-        let plain = Plain { client, number, begun, tick_at: Timestamp::MAX, sent: 0 };
+        let (tick_at, leaves_at) = (Timestamp::MAX, self.leaving(engine, client, number));
+        let plain = Plain { client, number, begun, tick_at, leaves_at, sent: 0, flight: None };
         let slot = self.plain.put(plain);
+        let entity = &mut self.clients[client as usize].entity;
+        engine.schedule(leaves_at, entity, What::Leave.of(slot));
         self.plain_sends(engine, slot);
     }
 
@@ -45,9 +50,29 @@ impl World<'_> {
         (flight.is_plain, flight.deadline, flight.timer_at) = (true, timeout, timeout);
         let client = call.client;
         let flight = self.flights.put(flight);
+        call.flight = Some(flight);
         let entity = &mut self.clients[client as usize].entity;
         engine.schedule(timeout, entity, What::Timer.of(flight));
         self.depart(engine, flight);
+    }
+
+    pub(super) fn plain_leaves(&mut self, engine: &mut Engine, slot: u32) {
+        let now = engine.now();
+        if self.plain.get(slot).is_none_or(|call| call.leaves_at != now) {
+            return;
+        }
+        let Some(call) = self.plain.take(slot) else { return };
+        if let Some(place) = call.flight
+            && let Some(flight) = self.flights.get_mut(place)
+        {
+            flight.is_plain = false;
+            self.notice(engine, place);
+            self.forget(place);
+        }
+        self.ledger.left(call.begun);
+        if !matches!(self.fleet.calls, Calls::Open(_)) {
+            self.next_call(engine, call.client);
+        }
     }
 
     pub(super) fn plain_timer(&mut self, engine: &mut Engine, slot: u32) {
@@ -78,6 +103,7 @@ impl World<'_> {
         let now = engine.now();
         let Some(baseline) = &self.fleet.baseline else { return };
         let Some(call) = self.plain.get_mut(slot) else { return };
+        call.flight = None;
         let is_good = outcome.class() == Class::Success;
         let place = self.policies.of(call.client) as usize;
         let mut draw = self.draws.stream(call.client, Purpose::Policy);

@@ -1,6 +1,6 @@
 //! The production state of every client, and the draws that go with it.
 
-use seawall_policy::{Dependency, StackParams, Ticket, Timestamp};
+use seawall_policy::{BreakerState, Dependency, StackParams, Ticket, Timestamp, Verdict};
 
 use super::{Fleet, Sharing};
 use crate::draw::{Draw, Draws, Purpose};
@@ -13,6 +13,10 @@ pub(super) struct Policies {
     draws: Draws,
     /// What each client has drawn for its policies.
     drawn: Vec<u32>,
+    /// Breakers that opened, over all clients.
+    pub(super) opened: u64,
+    /// Servers that were ejected.
+    pub(super) ejected: u64,
 }
 
 impl Policies {
@@ -29,6 +33,8 @@ impl Policies {
             sharing: fleet.sharing,
             draws,
             drawn: vec![0; fleet.clients as usize],
+            opened: 0,
+            ejected: 0,
         }
     }
 
@@ -55,8 +61,24 @@ impl Policies {
         let drawn = &mut self.drawn[client as usize];
         let mut rng = self.draws.stream(client, Purpose::Policy).at((*drawn).into());
         let answer = ask(dependency, &self.params, &mut rng);
+        while let Some(logged) = dependency.pop_transition() {
+            self.opened += u64::from(logged.transition.to == BreakerState::Open);
+        }
+        while let Some(logged) = dependency.pop_verdict() {
+            self.ejected += u64::from(matches!(logged.verdict, Verdict::Ejected(..)));
+        }
         *drawn = u32::try_from(rng.drawn()).unwrap_or(0);
         answer
+    }
+
+    /// Reads what is asked for first, see [`Model::touch`](crate::Model::touch).
+    pub(super) fn touch(&self, client: u32) -> u64 {
+        let dependency = self.dependencies.get(self.of(client) as usize);
+        let read = |dependency: &Dependency| {
+            let counters = dependency.counters();
+            dependency.held() as u64 ^ counters.first_attempts ^ counters.abandoned
+        };
+        dependency.map_or(0, read) ^ u64::from(self.drawn[client as usize])
     }
 
     pub(super) fn dependency(&self, client: u32) -> &Dependency {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use seawall_policy::{
-    BackoffOptions, BudgetOptions, BulkheadOptions, Jitter, RetryOptions, StackConfig, StackParams,
-    StopReason, SuccessBudget, Timestamp,
+    BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, HedgeDelay, HedgeOptions,
+    Jitter, OutlierOptions, Ratio, RetryOptions, StackConfig, StackParams, StopReason,
+    SuccessBudget, Timestamp,
 };
 
 use super::*;
@@ -45,6 +46,7 @@ fn fleet(config: &StackConfig) -> Fleet {
     Fleet {
         clients: 100,
         calls: Calls::Open(Rate::constant(100.0).unwrap()),
+        patience: None,
         policy: StackParams::new(config).unwrap(),
         baseline: None,
         sharing: Sharing::Each,
@@ -64,8 +66,8 @@ fn host(workers: u32, service: Span) -> Host {
 
 fn run(fleet: &Fleet) -> Report {
     let report = fleet.run(1).unwrap();
-    let Counts { calls, good, failed, cut_off, stops, .. } = report.counts;
-    assert_eq!(calls, good + failed + cut_off, "every call is counted once");
+    let Counts { calls, good, failed, left, cut_off, stops, .. } = report.counts;
+    assert_eq!(calls, good + failed + left + cut_off, "every call is counted once");
     assert_eq!(good + failed, stops.iter().sum::<u64>());
     let all = report.between(0, report.seconds.len());
     assert!(all.arrived <= all.attempts && all.worked + all.wasted <= all.arrived);
@@ -113,6 +115,62 @@ fn a_budget_holds_the_attempts_of_an_outage_and_its_absence_does_not() {
     let ours = outage(Some(SuccessBudget::default().into()));
     assert!(naive > 2.9, "{naive}");
     assert!(ours < 1.5, "{ours}");
+}
+
+#[test]
+fn a_breaker_opens_in_an_outage_and_one_bad_server_of_three_is_ejected() {
+    let breaker = Some(BreakerOptions::default());
+    let mut fleet = fleet(&StackConfig { breaker, ..retrying(2) });
+    fleet.sharing = Sharing::All;
+    fleet.faults = vec![fault(5, 15, Trouble::Silent)];
+    (fleet.calls_until, fleet.ends) = (second(35), second(50));
+    let report = run(&fleet);
+    assert!(report.opened >= 2, "it opens, probes, and opens again: {report}");
+    assert!(report.counts.stops[StopReason::BreakerOpen.index()] > 500, "{report}");
+    // Open for ten seconds at most.
+    assert_eq!((report.ejected, report.between(26, 35).failed), (0, 0));
+
+    let outlier = Some(OutlierOptions::default());
+    fleet.policy = StackParams::new(&StackConfig { outlier, ..retrying(2) }).unwrap();
+    fleet.servers = 3;
+    let bad = Trouble::Errors { share: 1.0, status: 503 };
+    fleet.faults = vec![Fault::new(second(5), second(15), Some(2), bad).unwrap()];
+    let report = run(&fleet);
+    assert!(report.ejected >= 1 && report.opened == 0, "{report}");
+    let retries = |from, until| {
+        let between = report.between(from, until);
+        between.attempts as f64 / between.offered as f64
+    };
+    assert!(retries(8, 14) < 1.1, "it gets next to nothing: {}", retries(8, 14));
+}
+
+#[test]
+fn a_hedge_goes_to_the_other_server_and_the_slower_of_the_two_is_abandoned() {
+    let hedge = HedgeOptions {
+        delay: HedgeDelay::Fixed(millis(30)),
+        max_extra: Ratio::from_percent(100),
+        ..HedgeOptions::default()
+    };
+    let slowest = |hedge| {
+        let mut fleet = fleet(&StackConfig { hedge, ..retrying(2) });
+        fleet.sharing = Sharing::All;
+        fleet.servers = 2;
+        // So rarely that no hedge meets another call.
+        fleet.calls = Calls::Open(Rate::constant(5.0).unwrap());
+        let slow = Fault::new(second(0), second(40), Some(1), Trouble::Slow(30.0)).unwrap();
+        fleet.faults = vec![slow];
+        let report = run(&fleet);
+        assert_eq!(report.counts.good, report.counts.calls);
+        let all = report.between(0, 40);
+        (report.times.longest(), report.amplification(), all.wasted)
+    };
+    let (longest, attempts, wasted) = slowest(None);
+    assert!(longest > millis(290) && attempts < 1.01 && wasted == 0, "{longest:?}");
+    let (longest, attempts, wasted) = slowest(Some(hedge));
+    assert!(
+        longest < millis(50) && attempts > 1.1 && wasted > 10,
+        "{longest:?} {attempts} {wasted}"
+    );
 }
 
 #[test]
@@ -174,6 +232,26 @@ fn work_goes_on_for_nobody_unless_the_server_notices() {
 }
 
 #[test]
+fn what_was_sent_runs_on_without_whoever_left_and_is_recorded() {
+    let left = |baseline: Option<Baseline>| {
+        let mut fleet = fleet(&retrying(2));
+        // Whoever waits 25 ms misses the answers of five seconds, and no others.
+        fleet.patience = Some(Span::fixed(millis(25)));
+        fleet.faults = vec![fault(5, 10, Trouble::Slow(3.0))];
+        fleet.baseline = baseline;
+        run(&fleet)
+    };
+    let ours = left(None);
+    let gone = ours.counts.left;
+    assert!((300..700).contains(&gone) && ours.success() < 0.85, "{ours}");
+    assert_eq!((ours.counts.failed, ours.counts.attempts), (0, ours.counts.calls));
+    let all = ours.between(0, 40);
+    assert_eq!((all.wasted, all.worked), (gone, ours.counts.good));
+    let theirs = left(Some(Baseline::new(2, millis(500), &[], Gate::Free).unwrap()));
+    assert_eq!((ours.counts, ours.seconds), (theirs.counts, theirs.seconds));
+}
+
+#[test]
 fn a_full_server_and_a_lossy_network_lose_what_they_should() {
     let mut fleet =
         fleet(&StackConfig { attempt_timeout: Some(millis(200)), ..Default::default() });
@@ -225,6 +303,7 @@ fn at_the_end_no_dependency_holds_anything() {
     let mut fleet = fleet(&StackConfig { bulkhead, total: Some(millis(700)), ..retrying(3) });
     fleet.network = Network { delay: Span::exponential(millis(20)), loss: 0.05 };
     fleet.calls = Calls::Open(Rate::constant(900.0).unwrap());
+    fleet.patience = Some(Span::exponential(millis(400)));
     fleet.faults = vec![
         fault(3, 5, Trouble::Restart),
         fault(6, 8, Trouble::Pause),
@@ -277,6 +356,7 @@ fn a_report_is_the_same_to_the_last_byte_however_many_threads_make_it() {
     fleet.servers = 3;
     fleet.host = host(1, Span::log_normal(millis(10), 1.0).unwrap());
     fleet.network = Network { delay: Span::exponential(millis(5)), loss: 0.01 };
+    fleet.patience = Some(Span::exponential(millis(900)));
     fleet.faults = vec![
         fault(4, 8, errors(0.4)),
         Fault::new(second(10), second(14), Some(1), Trouble::Slow(30.0)).unwrap(),
@@ -291,7 +371,7 @@ fn a_report_is_the_same_to_the_last_byte_however_many_threads_make_it() {
     let sum = one.bytes().fold(0_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(7)
     });
-    assert_eq!(sum, 13302579693489988137, "{one}");
+    assert_eq!(sum, 15337419835470413762, "{one}");
 }
 
 #[test]

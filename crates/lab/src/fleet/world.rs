@@ -54,6 +54,8 @@ pub(super) struct Ongoing {
     pub(super) begun: Timestamp,
     /// When a tick is due; others are stale.
     pub(super) tick_at: Timestamp,
+    /// When its maker leaves.
+    pub(super) leaves_at: Timestamp,
     /// Attempts sent, redispatches and hedges too.
     pub(super) sent: u32,
     /// What is in flight: one attempt, and a hedge beside it.
@@ -64,6 +66,7 @@ pub(super) struct Ongoing {
 /// the servers' side until nothing more will come of it.
 pub(super) struct Flight {
     pub(super) client: u32,
+    /// [`NOBODY`], once the call's maker has left.
     pub(super) call: u32,
     pub(super) site: u32,
     /// Where its draws begin, in its client's streams.
@@ -90,6 +93,16 @@ pub(super) struct Flight {
     pub(super) place: u32,
 }
 
+impl World<'_> {
+    /// When the maker of a call that begins now leaves.
+    pub(super) fn leaving(&self, engine: &Engine, id: u32, number: u32) -> Timestamp {
+        let Some(patience) = &self.fleet.patience else { return Timestamp::MAX };
+        let draws = u64::from(number) * CALL_DRAWS + CALL_DRAWS / 2;
+        let mut draw = self.draws.stream(id, Purpose::Arrival).at(draws);
+        engine.now().after(patience.draw(&mut draw))
+    }
+}
+
 impl Flight {
     /// The attempt of a call, its `sent`th counted from 0, before it is sent anywhere.
     pub(super) fn new(client: u32, call: u32, number: u32, sent: u32) -> Self {
@@ -114,9 +127,14 @@ impl Flight {
         }
     }
 
-    /// Whether somebody waits for its answer.
-    pub(super) const fn is_awaited(&self) -> bool {
+    /// Whether its client will take an answer.
+    pub(super) const fn is_out(&self) -> bool {
         self.permit.is_some() || self.is_plain
+    }
+
+    /// Whether somebody waits for the answer.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.is_out() && self.call != NOBODY
     }
 }
 
@@ -128,6 +146,8 @@ pub(super) enum What {
     Begin,
     /// The wait of a call is over.
     Tick,
+    /// Whoever made a call leaves.
+    Leave,
     /// An attempt is slow, to be hedged, or out of time.
     Timer,
     /// An attempt's answer is there.
@@ -143,9 +163,10 @@ pub(super) enum What {
 }
 
 impl What {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Begin,
         Self::Tick,
+        Self::Leave,
         Self::Timer,
         Self::Answer,
         Self::Housekeep,
@@ -195,7 +216,7 @@ impl<'a> World<'a> {
         for begun in calls.chain(self.plain.iter().map(|call| call.begun)) {
             self.ledger.cut_off(begun, engine.now().since(begun));
         }
-        self.ledger.report(engine.handled(), engine.digest())
+        self.ledger.report(engine, &self.policies)
     }
 
     /// Schedules the client's next call, its last having begun or, if it makes one at a time,
@@ -203,7 +224,8 @@ impl<'a> World<'a> {
     pub(super) fn next_call(&mut self, engine: &mut Engine, id: u32) {
         let now = engine.now();
         let client = &mut self.clients[id as usize];
-        let mut draw = self.draws.stream(id, Purpose::Arrival).at(2 * u64::from(client.begun));
+        let draws = u64::from(client.begun) * CALL_DRAWS;
+        let mut draw = self.draws.stream(id, Purpose::Arrival).at(draws);
         let at = match &self.fleet.calls {
             Calls::Open(rate) => {
                 rate.after(now, draw.exponential() * f64::from(self.fleet.clients))
@@ -236,6 +258,8 @@ impl Model for World<'_> {
         let Some(what) = What::ALL.get((event.what >> SLOT_BITS) as usize) else { return };
         match what {
             What::Begin => self.call_begins(engine, event.entity),
+            What::Leave if self.fleet.baseline.is_some() => self.plain_leaves(engine, slot),
+            What::Leave => self.leaves(engine, slot),
             What::Tick if self.fleet.baseline.is_some() => self.plain_ticks(engine, slot),
             What::Timer if self.fleet.baseline.is_some() => self.plain_timer(engine, slot),
             What::Answer if self.fleet.baseline.is_some() => self.plain_answer(engine, slot),
@@ -250,18 +274,23 @@ impl Model for World<'_> {
             What::Finish => self.finish(engine, event.entity - self.fleet.clients, slot),
             What::Weather => self.weather(engine, slot),
         }
-        if event.entity < self.fleet.clients {
+        if event.entity < self.fleet.clients && !self.waiting.is_empty() {
             self.wake(engine, event.entity);
         }
     }
 
     fn touch(&self, entity: u32) -> u64 {
-        self.clients.get(entity as usize).map_or(0, |client| client.begun.into())
+        let client = self.clients.get(entity as usize);
+        client.map_or(0, |client| u64::from(client.begun) ^ self.policies.touch(entity))
     }
 }
 
 /// Bits of an event's word that name a slot.
 const SLOT_BITS: u32 = 28;
+/// In place of a call's slot: there is no call.
+pub(super) const NOBODY: u32 = u32::MAX;
+/// Room for the draws of a call: when it comes, and, in the second half, how long is waited for it.
+const CALL_DRAWS: u64 = 8;
 /// Room for the draws of an attempt, and for the attempts of a call (at most a hundred), so that no
 /// two share one.
 const DRAWS: u64 = 16;
