@@ -19,6 +19,7 @@ mod show_08_layers;
 mod show_09_drain;
 mod show_10_malformed;
 mod show_10_silence;
+mod show_11_hedging;
 mod show_12_outliers;
 mod show_13_grpc;
 mod show_14_broken;
