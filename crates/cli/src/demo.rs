@@ -233,3 +233,14 @@ fn quote(number: u64) -> http::Request<http_body_util::Full<bytes::Bytes>> {
 
 /// Between the start and the first call.
 const LEAD: Duration = Duration::from_millis(200);
+
+/// Waits in a test until something holds, for a while.
+#[cfg(test)]
+async fn until(holds: impl Fn() -> bool) {
+    let waited = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waited).await.expect("it never came to hold");
+}

@@ -63,8 +63,15 @@ async fn a_redis_that_is_killed_in_mid_command_is_asked_again_only_where_that_is
     );
 
     let hanging = redis_call(&stack, &manager, UNSAFE, &["BLPOP", "none", "0"]);
+    let mut beside = server.connection().await;
     let killing = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        for _ in 0..TRIES {
+            let clients = redis::cmd("INFO").arg("clients").query_async(&mut beside).await;
+            if clients.is_ok_and(|text: String| text.contains("blocked_clients:1")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         server.process.kill();
     };
     let (report, ()) = tokio::join!(hanging, killing);

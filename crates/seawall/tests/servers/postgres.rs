@@ -169,8 +169,15 @@ async fn every_code_of_postgresql_is_what_the_page_says_and_so_are_timeouts_lock
     expect("read only", outcome(read_only), "unavailable", "not_processed");
 
     // The server ends what idles within a transaction; the next statement finds that out.
+    let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     other.batch_execute("SET idle_in_transaction_session_timeout = 20; BEGIN").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..TRIES {
+        let alive = "SELECT 1 FROM pg_stat_activity WHERE pid = $1";
+        if client.query_opt(alive, &[&pid]).await.unwrap().is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let ended = other.batch_execute("SELECT 1").await;
     expect("the session was ended", outcome(ended), "closed", "unknown");
 }

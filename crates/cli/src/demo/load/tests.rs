@@ -1,5 +1,6 @@
 use super::client::H2_CONNECTIONS;
 use super::*;
+use crate::demo::until;
 use crate::demo::upstream::{Arrival, Behaviour, Ending, Upstream};
 
 #[tokio::test]
@@ -10,9 +11,7 @@ async fn a_hanging_service_delays_no_call_and_every_caller_leaves_in_time() {
     let client = Client::new(upstream.address(), Protocol::Http1);
     let options = LoadOptions::new(200, Duration::from_millis(250));
     let load = Load::start(clock, clock.now(), client, options, |_| get("/"));
-    while upstream.journal().len() < 40 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(|| upstream.journal().len() >= 40).await;
     assert!(upstream.journal().peak() > 30, "the load waited for answers");
     let ledger = load.stop().await;
     let all = ledger.all();
@@ -30,9 +29,7 @@ async fn a_call_without_a_place_fails_instead_of_being_left_out() {
     let options =
         LoadOptions { concurrency: 5, ..LoadOptions::new(1000, Duration::from_millis(300)) };
     let load = Load::start(clock, clock.now(), client, options, |_| get("/"));
-    while load.within(Timestamp::ZERO, Timestamp::MAX).sent < 20 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(|| load.within(Timestamp::ZERO, Timestamp::MAX).sent >= 20).await;
     let failures = load.stop().await.all().failures;
     assert_eq!(failures.get(&Failure::Left), Some(&5));
     assert!(failures[&Failure::Overflow] >= 20);
@@ -52,9 +49,7 @@ async fn the_plain_client_makes_three_numbered_attempts() {
     let options =
         LoadOptions { retry: Some(retry), ..LoadOptions::new(100, Duration::from_secs(5)) };
     let load = Load::start(clock, clock.now(), client, options, |n| get(&format!("/{n}")));
-    while upstream.journal().len() < 30 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(|| upstream.journal().len() >= 30).await;
     let all = load.stop().await.all();
     assert_eq!(all.status(503), all.sent);
     let attempts = upstream.journal().attempts(Timestamp::ZERO, Timestamp::MAX);

@@ -4,6 +4,7 @@ use http::Method;
 
 use super::*;
 use crate::demo::load::{Client, Failure, Protocol, get};
+use crate::demo::until;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::H2c];
@@ -110,9 +111,7 @@ async fn slots_bound_the_work_and_work_goes_on_without_its_caller() {
     let left = client.send(get("/1"), Duration::from_millis(20)).await.unwrap_err();
     assert_eq!(left, Failure::Left);
     let (second, third) = tokio::join!(client.send(get("/2"), PATIENCE), async {
-        while upstream.journal().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(|| upstream.journal().len() >= 2).await;
         client.send(get("/3"), PATIENCE).await
     });
     assert_eq!((second.unwrap().status.as_u16(), third.unwrap().status.as_u16()), (200, 503));
