@@ -33,8 +33,8 @@ fn rare_slow_answers_leave_the_tail_for_two_per_cent_more_calls() {
 #[test]
 fn above_eighty_per_cent_of_its_capacity_nothing_is_hedged() {
     show("11 · two endpoints that serve four calls at once, and queue the others", async |stage| {
-        // 8 places of 30 ms are 266 calls a second, enough that a load of 90 % is one for as long as
-        // the estimate looks back.
+        // 8 places of 30 ms are 266 calls a second, enough that a load of 90 % is one for as long
+        // as the estimate looks back.
         let (half, most) = tokio::join!(busy(stage, 50), busy(stage, 90));
         // In the short form too few calls are due at 50 % to be sure of one.
         assert!(half.hedges > 0.0 || stage.pick(true, false), "there is room at 50 %");
