@@ -81,7 +81,8 @@ pub(super) async fn serve<H, F, B>(
                 StreamExecutor { state: Arc::clone(&state), limit: settings.server.write_stall };
             let connection =
                 http2_builder(executor, &settings.server).serve_connection(io, requests);
-            driver.run(connection).await;
+            // Boxed, as the handshake is, so that a connection of HTTP/1.1 holds no room for it.
+            Box::pin(driver.run(connection)).await;
         }
     }
 }
@@ -95,12 +96,15 @@ async fn begin(
     let ListenerOptions { first_byte_timeout, head_timeout, .. } = *options;
     let mut wire = match &options.tls {
         None => socket,
-        Some(tls) => match shake(socket, tls, clock, first_byte_timeout, head_timeout).await {
-            Shaken::Done(wire) => wire,
-            Shaken::Silent => return Err(CloseReason::FirstByte),
-            Shaken::Ended => return Err(CloseReason::Ended),
-            Shaken::Failed => return Err(CloseReason::Handshake),
-        },
+        Some(tls) => {
+            let shaking = shake(socket, tls, clock, first_byte_timeout, head_timeout);
+            match Box::pin(shaking).await {
+                Shaken::Done(wire) => wire,
+                Shaken::Silent => return Err(CloseReason::FirstByte),
+                Shaken::Ended => return Err(CloseReason::Ended),
+                Shaken::Failed => return Err(CloseReason::Handshake),
+            }
+        }
     };
     let mut detected = detect(&mut wire, clock, first_byte_timeout, head_timeout).await?;
     match wire.alpn() {

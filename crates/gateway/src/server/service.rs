@@ -38,7 +38,8 @@ where
         self.state.next_stall.lock().clone_from(&stall);
         let request_guard = RequestGuard { state: Arc::clone(&self.state), whole: false };
         let connection = ConnInfo { state: Arc::clone(&self.state), arrival };
-        let answer = (self.handler)(request, connection);
+        // hyper keeps room for a future in each connection, idle ones too: a pointer is little.
+        let answer = Box::pin((self.handler)(request, connection));
         Answering { answer, stall, guard: Some(request_guard) }
     }
 }
@@ -56,14 +57,11 @@ impl Drop for RequestGuard {
     }
 }
 
-pin_project! {
-    /// The answer of the handler, on its way to its head.
-    pub(super) struct Answering<F> {
-        #[pin]
-        answer: F,
-        stall: Option<Arc<StreamStall>>,
-        guard: Option<RequestGuard>,
-    }
+/// The answer of the handler, on its way to its head.
+pub(super) struct Answering<F> {
+    answer: Pin<Box<F>>,
+    stall: Option<Arc<StreamStall>>,
+    guard: Option<RequestGuard>,
 }
 
 impl<F, B> Future for Answering<F>
@@ -74,8 +72,8 @@ where
     type Output = Result<Response<Counted<B>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let mut response = ready!(this.answer.poll(cx));
+        let this = self.get_mut();
+        let mut response = ready!(this.answer.as_mut().poll(cx));
         let mut guard = this.guard.take();
         if let Some(guard) = &mut guard {
             guard.whole = response.body().is_end_stream();
