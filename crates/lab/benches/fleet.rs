@@ -11,6 +11,9 @@ use std::time::Duration;
 use seawall_lab::{Calls, Fault, Fleet, Host, Network, Rate, Sharing, Span, Trouble, Work};
 use seawall_policy::{StackConfig, StackParams, Timestamp};
 
+/// The most clients that are measured with state of their own: 5 kB for each of them.
+const MOST_APART: u32 = 2_000_000;
+
 /// How long this thread has run.
 fn on_processor() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
@@ -35,6 +38,9 @@ fn main() {
     );
     for clients in sizes {
         for sharing in [Sharing::All, Sharing::Each] {
+            if sharing == Sharing::Each && clients > MOST_APART {
+                continue;
+            }
             let second = |seconds: u64| Timestamp::from_millis(seconds * 1000);
             let fault = Fault::new(second(20), second(30), None, Trouble::Silent);
             let rate = Rate::constant(f64::from(clients) / 10.0).expect("a rate");

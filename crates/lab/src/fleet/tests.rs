@@ -402,6 +402,12 @@ fn a_baseline_is_met_by_the_same_calls_network_and_work() {
 }
 
 #[test]
+fn a_client_takes_28_bytes_beside_its_policies() {
+    let drawn = size_of::<u32>();
+    assert_eq!(size_of::<world::Client>() + drawn, 28);
+}
+
+#[test]
 fn what_can_never_work_is_refused_with_its_field() {
     let refused = |change: fn(&mut Fleet)| {
         let mut fleet = fleet(&StackConfig::default());
