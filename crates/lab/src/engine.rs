@@ -55,7 +55,7 @@ pub trait Model {
     fn on(&mut self, engine: &mut Engine, event: Event);
 
     /// An event for this entity comes soon: read its state, so that it is in the cache by then.
-    /// Asked for about a hundred entities at once, whose states then come from memory together
+    /// Asked for a few hundred entities at once, whose states then come from memory together
     /// and not one after the other. The value has no meaning. Default: nothing; worth it where
     /// the states do not fit into the cache.
     fn touch(&self, entity: u32) -> u64 {

@@ -1,7 +1,7 @@
 //! A queue of events that stays fast from ten to ten million: a ladder.
 //!
 //! Events far away lie unsorted. As time comes near, they are dealt into buckets, a bucket that
-//! still holds many is dealt into finer ones, and only a bucket of about a hundred is sorted:
+//! still holds many is dealt into finer ones, and only a bucket of a few hundred is sorted:
 //!
 //! ```text
 //!   now ──────────────────────────────────────────────────────────────▶ time
@@ -10,13 +10,13 @@
 //!   │ + near │
 //! ```
 //!
-//! Each event is moved a few times, always to the end of one of at most 1,024 buckets, so the cost
+//! Each event is moved a few times, always to the end of one of at most 128 buckets, so the cost
 //! hardly grows with the number of events, where that of a heap doubles and misses the cache at
 //! every level. What is scheduled within the sorted bucket goes into a small heap beside it; a
 //! heap that grows large becomes a rung of its own.
 //!
 //! The order is that of the keys, whatever the buckets are. Source: ladder-queue (Differs: widths
-//! are powers of two, at most 1,024 buckets a rung, and a heap instead of insertion).
+//! are powers of two, at most 128 buckets a rung, and a heap instead of insertion).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -211,11 +211,12 @@ const fn time_of(key: u128) -> u64 {
 /// Bits of a key that are its time.
 pub(super) const TIME_BITS: u32 = 48;
 /// The largest bucket that is sorted as it is, unless it is of one time. Source: lab-engine.
-const MOST_SORTED: usize = 256;
+const MOST_SORTED: usize = 512;
 /// Keys in a bucket on average, while there are buckets enough. Source: lab-engine.
-const PER_BUCKET: usize = 64;
-/// As many ends of buckets as a core's cache holds. Source: lab-engine.
-const MOST_BUCKETS: usize = 1_024;
+const PER_BUCKET: usize = 128;
+/// More would mean fewer moves, and more ends of buckets than the cache of addresses holds.
+/// Source: lab-engine.
+const MOST_BUCKETS: usize = 128;
 /// The largest heap beside the sorted bucket. Source: lab-engine.
 const MOST_NEAR: usize = 4_096;
 /// Emptied buckets that are kept.
