@@ -1,3 +1,4 @@
+use super::histogram::{BUCKETS, bucket_of, upper_edge};
 use super::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -122,8 +123,29 @@ fn a_full_counter_halves_its_generation_and_keeps_the_shares() {
 
 #[test]
 fn the_state_is_small() {
-    assert_eq!(size_of::<ServiceTimes>(), 2608);
+    assert_eq!(size_of::<ServiceTimes>(), 40);
+    assert_eq!(size_of::<Histogram>(), 2600);
     assert_eq!(size_of::<ScoutPass>(), 8);
+}
+
+#[test]
+fn the_histogram_is_made_for_the_twentieth_sample_and_gone_with_the_last() {
+    let is_small = |times: &ServiceTimes| matches!(times.samples, Samples::Few(_));
+    let mut times = times(10, 9);
+    assert!(is_small(&times));
+    // Nineteen of another time take the place of those that are too old.
+    assert_eq!(times.fits(at(30_000), ms(5)), Fit::Unknown);
+    (0..19).for_each(|_| times.record(at(30_000), ms(10)));
+    assert!(is_small(&times));
+    times.record_at_least(at(34_999), ms(100));
+    assert!(!is_small(&times));
+    assert_eq!(times.fits(at(59_999), ms(5)), Fit::CannotFit);
+    times.record(at(59_999), ms(10));
+    assert_eq!(times.samples(at(89_999)), 0);
+    assert_eq!(times.fits(at(84_999), ms(5)), Fit::Unknown, "one is left");
+    assert!(!is_small(&times));
+    assert_eq!(times.fits(at(85_000), ms(5)), Fit::Unknown);
+    assert!(is_small(&times));
 }
 
 #[test]
@@ -300,6 +322,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (1..30_usize, durations(), any::<bool>())
             .prop_map(|(times, elapsed, given_up)| Step::Record(times, elapsed, given_up)),
         3 => (0..9_000_u64).prop_map(Step::Pass),
+        1 => (0..60_000_u64).prop_map(Step::Pass),
         1 => (0..9_000_u64).prop_map(Step::Back),
     ];
     prop::collection::vec(step, 1..30)
