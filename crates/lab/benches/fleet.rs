@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_lab::{Calls, Fault, Fleet, Host, Network, Rate, Sharing, Span, Trouble, Work};
 use seawall_policy::{StackConfig, StackParams, Timestamp};
 
-/// The most clients that are measured with state of their own: 5 kB for each of them.
+/// The most clients that are measured with state of their own: about 1 kB for each of them.
 const MOST_APART: u32 = 2_000_000;
 
 /// How long this thread has run.

@@ -36,6 +36,7 @@ mod slots;
 mod tests;
 mod waiters;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::time::Timestamp;
@@ -77,13 +78,33 @@ pub struct Bulkhead {
     /// The sum over all lanes; slots granted and not claimed are in it.
     in_flight: u32,
     streams: u32,
-    waiters: Waiters,
-    /// Lanes that have a waiter and room of their own, by their first waiter.
-    ready: KeyedHeap<Ticket>,
+    /// Made for the first call that waits.
+    queue: Option<Box<Queue>>,
     /// The lane limit that `ready` was made with.
     lane_limit: u32,
     /// The latest time seen; an earlier `now` is taken for this one.
     latest: Timestamp,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiters: Waiters,
+    /// Lanes that have a waiter and room of their own, by their first waiter.
+    ready: KeyedHeap<Ticket>,
+}
+
+impl Queue {
+    fn new() -> Box<Self> {
+        Box::new(Self { waiters: Waiters::new(), ready: KeyedHeap::new() })
+    }
+
+    /// Puts a lane among those a slot may go to, or takes it out.
+    fn update_ready(&mut self, index: usize, lane: &Lane, limit: u32) {
+        match lane.line.first() {
+            Some(first) if lane.in_flight < limit => self.ready.set(index, first),
+            Some(_) | None => self.ready.remove(index),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -102,8 +123,7 @@ impl Bulkhead {
             lanes: Vec::new(),
             in_flight: 0,
             streams: 0,
-            waiters: Waiters::new(),
-            ready: KeyedHeap::new(),
+            queue: None,
             lane_limit: u32::MAX,
             latest: Timestamp::ZERO,
         };
@@ -122,6 +142,7 @@ impl Bulkhead {
         self.handle_timeout(now, params);
         let now = self.latest;
         if lane >= self.lanes.len() {
+            self.lanes.reserve_exact(lane + 1 - self.lanes.len());
             self.lanes.resize_with(lane + 1, Lane::default);
         }
         if self.in_flight < params.limit() && self.lanes[lane].in_flight < self.lane_limit {
@@ -130,12 +151,13 @@ impl Bulkhead {
         }
         let options = params.options();
         let until = until.min(now.after(options.wait));
-        let undrained = self.waiters.waiting() + self.waiters.expired();
-        let is_full = self.waiters.waiting() >= options.queue || undrained >= 2 * options.queue;
+        let undrained = self.waiting() + self.expired();
+        let is_full = self.waiting() >= options.queue || undrained >= 2 * options.queue;
         if until <= now || is_full {
             return Admission::Rejected;
         }
-        let ticket = self.waiters.push(&mut self.lanes[lane].line, lane, now, until);
+        let queue = self.queue.get_or_insert_with(Queue::new);
+        let ticket = queue.waiters.push(&mut self.lanes[lane].line, lane, now, until);
         self.update_ready(lane);
         Admission::Queued(ticket, until)
     }
@@ -143,23 +165,24 @@ impl Bulkhead {
     /// Asks what became of a ticket; safe to repeat while it waits.
     pub fn claim(&mut self, now: Timestamp, ticket: Ticket) -> Claim {
         let now = self.clamp(now);
-        let Some((standing, lane, _, until)) = self.waiters.find(ticket) else {
+        let Some(queue) = &mut self.queue else { return Claim::Expired };
+        let Some((standing, lane, _, until)) = queue.waiters.find(ticket) else {
             return Claim::Expired;
         };
         match standing {
             Standing::Waiting if now < until => Claim::Waiting(until),
             Standing::Waiting => {
-                self.waiters.drop_waiting(&mut self.lanes[lane].line, ticket);
+                queue.waiters.drop_waiting(&mut self.lanes[lane].line, ticket);
                 self.update_ready(lane);
                 Claim::Expired
             }
             Standing::Granted { .. } => {
-                self.waiters.drop_decided(ticket);
+                queue.waiters.drop_decided(ticket);
                 self.lanes[lane].unclaimed -= 1;
                 Claim::Admitted
             }
             Standing::Expired => {
-                self.waiters.drop_decided(ticket);
+                queue.waiters.drop_decided(ticket);
                 Claim::Expired
             }
         }
@@ -169,18 +192,19 @@ impl Bulkhead {
     /// ticket that is used up.
     pub fn cancel(&mut self, now: Timestamp, params: &BulkheadParams, ticket: Ticket) {
         self.clamp(now);
-        let Some((standing, lane, ..)) = self.waiters.find(ticket) else { return };
+        let Some(queue) = &mut self.queue else { return };
+        let Some((standing, lane, ..)) = queue.waiters.find(ticket) else { return };
         match standing {
             Standing::Waiting => {
-                self.waiters.drop_waiting(&mut self.lanes[lane].line, ticket);
+                queue.waiters.drop_waiting(&mut self.lanes[lane].line, ticket);
                 self.update_ready(lane);
             }
             Standing::Granted { .. } => {
-                self.waiters.drop_decided(ticket);
+                queue.waiters.drop_decided(ticket);
                 self.lanes[lane].unclaimed -= 1;
                 self.give_back(lane);
             }
-            Standing::Expired => self.waiters.drop_decided(ticket),
+            Standing::Expired => queue.waiters.drop_decided(ticket),
         }
         self.handle_timeout(now, params);
     }
@@ -213,7 +237,7 @@ impl Bulkhead {
     /// When the next wait ends by itself.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.waiters.next_deadline().map(|(until, _)| until)
+        self.next_due().map(|(until, _)| until)
     }
 
     /// Ends waits whose time is up, then grants what is free: also what a higher limit has freed.
@@ -223,11 +247,11 @@ impl Bulkhead {
             self.lane_limit = params.lane_limit();
             (0..self.lanes.len()).for_each(|lane| self.update_ready(lane));
         }
-        while let Some((_, ticket)) = self.waiters.next_deadline().filter(|due| due.0 <= now) {
+        while let Some((_, ticket)) = self.next_due().filter(|due| due.0 <= now) {
             self.decide(ticket, Standing::Expired);
         }
         while self.in_flight < params.limit()
-            && let Some(ticket) = self.ready.least()
+            && let Some(ticket) = self.queue.as_ref().and_then(|queue| queue.ready.least())
         {
             self.decide(ticket, Standing::Granted { is_told: false });
         }
@@ -235,7 +259,7 @@ impl Bulkhead {
 
     /// The next ticket decided (granted or expired) and not told yet, in the order of decision.
     pub fn pop_woken(&mut self) -> Option<Ticket> {
-        self.waiters.pop_woken()
+        self.queue.as_mut()?.waiters.pop_woken()
     }
 
     /// Slots taken: calls, and granted slots not claimed yet.
@@ -258,15 +282,15 @@ impl Bulkhead {
 
     /// Calls that wait.
     #[must_use]
-    pub const fn waiting(&self) -> u32 {
-        self.waiters.waiting()
+    pub fn waiting(&self) -> u32 {
+        self.queue.as_ref().map_or(0, |queue| queue.waiters.waiting())
     }
 
     /// Since when the oldest waiter waits; looks at every lane.
     #[must_use]
     pub fn oldest_waiting(&self) -> Option<Timestamp> {
         let first = self.lanes.iter().filter_map(|lane| lane.line.first()).min()?;
-        self.waiters.find(first).map(|(_, _, since, _)| since)
+        self.queue.as_ref()?.waiters.find(first).map(|(_, _, since, _)| since)
     }
 
     /// Calls that moved to the count of streams.
@@ -275,10 +299,21 @@ impl Bulkhead {
         self.streams
     }
 
+    /// Calls that have waited in vain and were not told yet.
+    fn expired(&self) -> u32 {
+        self.queue.as_ref().map_or(0, |queue| queue.waiters.expired())
+    }
+
+    /// The earliest end of a wait, and whose.
+    fn next_due(&self) -> Option<(Timestamp, Ticket)> {
+        self.queue.as_ref()?.waiters.next_deadline()
+    }
+
     /// Ends a wait, by a grant or in vain.
     fn decide(&mut self, ticket: Ticket, to: Standing) {
-        let Some((_, lane, ..)) = self.waiters.find(ticket) else { return };
-        self.waiters.decide(&mut self.lanes[lane].line, ticket, to);
+        let Some(queue) = &mut self.queue else { return };
+        let Some((_, lane, ..)) = queue.waiters.find(ticket) else { return };
+        queue.waiters.decide(&mut self.lanes[lane].line, ticket, to);
         if to == Standing::Expired {
             self.update_ready(lane);
         } else {
@@ -304,12 +339,9 @@ impl Bulkhead {
         self.update_ready(lane);
     }
 
-    /// Puts a lane among those a slot may go to, or takes it out.
     fn update_ready(&mut self, lane: usize) {
-        let Lane { in_flight, line, .. } = &self.lanes[lane];
-        match line.first() {
-            Some(first) if *in_flight < self.lane_limit => self.ready.set(lane, first),
-            Some(_) | None => self.ready.remove(lane),
+        if let Some(queue) = &mut self.queue {
+            queue.update_ready(lane, &self.lanes[lane], self.lane_limit);
         }
     }
 

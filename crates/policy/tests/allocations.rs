@@ -77,7 +77,8 @@ fn a_decision_allocates_nothing() {
     let params = StackParams::new(&config).unwrap();
     let mut dependency = Dependency::new(10, 3);
     let rng = &mut SplitMix64::new(1);
-    // What grows, grows with the first calls.
+    // What is made when it is first needed is made with the first calls: a histogram with the
+    // twentieth, the rest with the first of its kind. From there on nothing is.
     (0..100).for_each(|number| call(number, &mut dependency, &params, rng));
     let measured = allocation_counter::measure(|| {
         (100..10_000).for_each(|number| call(number, &mut dependency, &params, rng));
@@ -102,4 +103,26 @@ fn a_refusal_allocates_nothing() {
         }
     });
     assert_eq!(measured.count_total, 0);
+}
+
+#[test]
+fn a_dependency_of_few_calls_stays_small() {
+    let params = StackParams::new(&StackConfig::http()).unwrap();
+    let rng = &mut SplitMix64::new(1);
+    let mut kept = None;
+    let measured = allocation_counter::measure(|| {
+        let mut dependency = Dependency::new(1, 1);
+        // One in ten seconds, with retries among them, and one that is abandoned and given up.
+        (0..100).for_each(|number| call(number * 2_001, &mut dependency, &params, rng));
+        let now = Timestamp::from_millis(2_000_000);
+        let (_, step) = Operation::begin(now, &mut dependency, &params, CALL, rng);
+        let Step::Send(mut sent) = step else { panic!("{step:?}") };
+        sent.permit.mark_sent();
+        let later = now.after(Duration::from_millis(100));
+        let held = dependency.abandon(later, &params, sent.permit, rng).unwrap();
+        dependency.handle_timeout(held.until(), &params);
+        kept = Some(dependency);
+    });
+    assert_eq!((size_of::<Dependency>(), measured.bytes_current), (480, 480));
+    assert!(kept.is_some_and(|dependency| dependency.counters().retries > 5));
 }

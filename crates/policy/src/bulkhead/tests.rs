@@ -370,6 +370,6 @@ fn construction_refuses_what_can_never_work_and_names_it() {
 impl Bulkhead {
     /// Places ever made for waiters.
     fn places(&self) -> usize {
-        self.waiters.slots.places.len()
+        self.queue.as_ref().map_or(0, |queue| queue.waiters.slots.places.len())
     }
 }

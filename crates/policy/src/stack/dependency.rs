@@ -39,7 +39,6 @@ use crate::budget::Budget;
 use crate::bulkhead::{Admission, Bulkhead, Claim, Ticket};
 use crate::estimate::{ScoutPass, ServiceTimes};
 use crate::outcome::Cause;
-use crate::outlier::Outliers;
 use crate::ratio::Ratio;
 use crate::rng::Rng;
 use crate::time::Timestamp;
@@ -54,7 +53,8 @@ pub use terms::{
 };
 
 use hedging::Hedging;
-use standing::Endpoint;
+use rates::Rates;
+use standing::{Endpoint, Looks};
 use terms::{Slot, SlotKind};
 
 /// All policies of one dependency. See the module.
@@ -65,7 +65,7 @@ pub struct Dependency {
     bulkhead: Bulkhead,
     /// Made when the first parameters with a budget are seen.
     budget: Option<Budget>,
-    rates: rates::Rates,
+    rates: Option<Box<Rates>>,
     /// Payments that came back while there was no budget, for when there is one again. At most
     /// the retries that waited when it was switched off.
     refunds_owed: u32,
@@ -85,9 +85,8 @@ pub struct Dependency {
     counters: Counters,
     /// The latest breaker transitions not yet collected, oldest dropped at [`MOST_TRANSITIONS`].
     transitions: VecDeque<LoggedTransition>,
-    outliers: Outliers,
-    /// The same of ejections and returns.
-    verdicts: VecDeque<LoggedVerdict>,
+    /// Made when the first parameters that compare endpoints are seen.
+    looks: Option<Box<Looks>>,
 }
 
 #[derive(Debug)]
@@ -117,9 +116,9 @@ impl Dependency {
         Self {
             endpoints: (0..endpoints.max(1)).map(|_| Endpoint::new(lanes)).collect(),
             lanes: (0..lanes).map(|_| Lane::new()).collect(),
-            bulkhead: Bulkhead::new(lanes),
+            bulkhead: Bulkhead::new(0),
             budget: None,
-            rates: rates::Rates::default(),
+            rates: None,
             refunds_owed: 0,
             hedging: None,
             active: 0,
@@ -131,8 +130,7 @@ impl Dependency {
             forced: None,
             counters: Counters::default(),
             transitions: VecDeque::new(),
-            outliers: Outliers::new(),
-            verdicts: VecDeque::new(),
+            looks: None,
         }
     }
 
@@ -230,11 +228,10 @@ impl Dependency {
     /// Frees slots whose time is up, expires waiters, and lets open breakers go half-open. Calls
     /// too many do nothing.
     pub fn handle_timeout(&mut self, now: Timestamp, params: &StackParams) {
-        while let Some(entry) = self.held.first_entry()
-            && entry.key().until <= now
+        while let Some((&held, _)) = self.held.first_key_value()
+            && held.until <= now
         {
-            let slot = entry.remove();
-            self.free(now, params, slot);
+            self.end_held(now, params, held);
         }
         self.bulkhead.handle_timeout(now, params.slots());
         for endpoint in 0..self.endpoints.len() {
@@ -264,7 +261,12 @@ impl Dependency {
 
     /// Breaker transitions since they were last collected, oldest first; at most the latest 256.
     pub fn pop_transition(&mut self) -> Option<LoggedTransition> {
-        self.transitions.pop_front()
+        let oldest = self.transitions.pop_front()?;
+        if self.transitions.is_empty() {
+            // They are rare: none keeps room for the next.
+            self.transitions = VecDeque::new();
+        }
+        Some(oldest)
     }
 
     /// Breaker transitions that wait to be collected, and as many as may.

@@ -1,5 +1,7 @@
 //! What ended, slow and abandoned attempts teach: the breakers, the budget and the estimate.
 
+use alloc::collections::BTreeMap;
+
 use super::terms::{HeldCall, Permit, Slot, SlotKind};
 use super::{Dependency, MOST_HELD, P99};
 use crate::balance::Balance;
@@ -159,9 +161,12 @@ impl Dependency {
 
     /// The abandoned call has really ended; does nothing if it was given up before.
     pub fn end_held(&mut self, now: Timestamp, params: &StackParams, held: HeldCall) {
-        if let Some(slot) = self.held.remove(&held) {
-            self.free(now, params, slot);
+        let Some(slot) = self.held.remove(&held) else { return };
+        if self.held.is_empty() {
+            // An empty map keeps its last node, which is half of what an idle dependency is.
+            self.held = BTreeMap::new();
         }
+        self.free(now, params, slot);
     }
 
     /// Adds a sample to the estimate: the time of an answer, or "at least this slow" for a call

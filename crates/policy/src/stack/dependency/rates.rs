@@ -6,16 +6,22 @@
 
 use super::{Dependency, Permit};
 use crate::outcome::Cause;
-use crate::rate::{KeyedRate, Rate, RateExceeded, RateKey};
+use crate::rate::{KeyedRate, KeyedRateParams, Rate, RateExceeded, RateKey};
 use crate::stack::{Rejection, StackParams};
 use crate::time::Timestamp;
 
-/// The state of the limits.
+/// The state of the limits, made for the first call that has one.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     all: Rate,
     /// Made when the first call with a key comes.
     keyed: Option<KeyedRate>,
+}
+
+impl Rates {
+    fn keyed(&mut self, params: &KeyedRateParams) -> &mut KeyedRate {
+        self.keyed.get_or_insert_with(|| KeyedRate::new(params))
+    }
 }
 
 /// What a permit has taken.
@@ -42,12 +48,11 @@ impl Dependency {
             return Ok(());
         }
         if let (Some(key), Some(knobs)) = (key, &params.rate_per_key) {
-            let keyed = self.rates.keyed.get_or_insert_with(|| KeyedRate::new(knobs));
-            let checked = keyed.check(now, knobs, key, 1);
+            let checked = self.rates_mut().keyed(knobs).check(now, knobs, key, 1);
             checked.map_err(|exceeded| self.refuse_quota(exceeded))?;
         }
         if let Some(knobs) = &params.rate {
-            let checked = self.rates.all.check(now, knobs, 1);
+            let checked = self.rates_mut().all.check(now, knobs, 1);
             checked.map_err(|exceeded| self.refuse_rate(exceeded))?;
         }
         Ok(())
@@ -62,13 +67,12 @@ impl Dependency {
         permit: &mut Permit,
     ) -> Result<(), Rejection> {
         if let (Some(key), Some(knobs)) = (key, &params.rate_per_key) {
-            let keyed = self.rates.keyed.get_or_insert_with(|| KeyedRate::new(knobs));
-            let taken = keyed.try_acquire(now, knobs, key, 1);
+            let taken = self.rates_mut().keyed(knobs).try_acquire(now, knobs, key, 1);
             taken.map_err(|exceeded| self.refuse_quota(exceeded))?;
             permit.rate.key = Some(key);
         }
         if let Some(knobs) = &params.rate {
-            let taken = self.rates.all.try_acquire(now, knobs, 1);
+            let taken = self.rates_mut().all.try_acquire(now, knobs, 1);
             taken.map_err(|exceeded| self.refuse_rate(exceeded))?;
             permit.rate.all = true;
         }
@@ -78,11 +82,11 @@ impl Dependency {
     /// Gives back what was taken for an attempt that was not sent.
     pub(super) fn give_rate_back(&mut self, params: &StackParams, permit: &mut Permit) {
         let Taken { all, key } = core::mem::take(&mut permit.rate);
+        let Some(rates) = &mut self.rates else { return };
         if let (true, Some(knobs)) = (all, &params.rate) {
-            self.rates.all.give_back(knobs, 1);
+            rates.all.give_back(knobs, 1);
         }
-        if let (Some(key), Some(knobs), Some(keyed)) =
-            (key, &params.rate_per_key, &mut self.rates.keyed)
+        if let (Some(key), Some(knobs), Some(keyed)) = (key, &params.rate_per_key, &mut rates.keyed)
         {
             keyed.give_back(knobs, key, 1);
         }
@@ -91,13 +95,21 @@ impl Dependency {
     /// How many could be sent now; `None` without a rate.
     #[must_use]
     pub fn rate_available(&self, now: Timestamp, params: &StackParams) -> Option<u32> {
-        params.rate.as_ref().map(|knobs| self.rates.all.available(now, knobs))
+        let knobs = params.rate.as_ref()?;
+        let untouched = Rate::new();
+        let all = self.rates.as_ref().map_or(&untouched, |rates| &rates.all);
+        Some(all.available(now, knobs))
     }
 
     /// Keys that were forgotten while they owed something, since the start.
     #[must_use]
     pub fn rate_keys_evicted(&self) -> u64 {
-        self.rates.keyed.as_ref().map_or(0, KeyedRate::evicted_total)
+        let keyed = self.rates.as_ref().and_then(|rates| rates.keyed.as_ref());
+        keyed.map_or(0, KeyedRate::evicted_total)
+    }
+
+    fn rates_mut(&mut self) -> &mut Rates {
+        self.rates.get_or_insert_default()
     }
 
     fn refuse_rate(&mut self, exceeded: RateExceeded) -> Rejection {

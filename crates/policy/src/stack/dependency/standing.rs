@@ -15,6 +15,7 @@
 //!
 //! [`OutlierOptions`]: crate::OutlierOptions
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -22,7 +23,7 @@ use super::terms::LoggedVerdict;
 use super::{Dependency, MOST_TRANSITIONS};
 use crate::balance::{self, Balance, LoadEstimate};
 use crate::breaker::Breaker;
-use crate::outlier::{Conduct, EjectionReason, Judged, OutlierPermit, Verdict};
+use crate::outlier::{Conduct, EjectionReason, Judged, OutlierPermit, Outliers, Verdict};
 use crate::ratio::Ratio;
 use crate::rng::Rng;
 use crate::stack::StackParams;
@@ -73,6 +74,14 @@ impl<F: Fn(usize) -> bool> Avoid for F {
     fn avoids(&self, endpoint: usize) -> bool {
         self(endpoint)
     }
+}
+
+/// The looks at the endpoints beside each other, and what came of them.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    outliers: Outliers,
+    /// The latest ejections and returns not yet collected, oldest dropped at [`MOST_TRANSITIONS`].
+    verdicts: VecDeque<LoggedVerdict>,
 }
 
 /// One endpoint, for all lanes.
@@ -194,18 +203,22 @@ impl Dependency {
     /// Ejections since the start, in the order of [`EjectionReason::ALL`].
     #[must_use]
     pub const fn ejections(&self) -> [u64; EjectionReason::ALL.len()] {
-        self.outliers.ejections()
+        match &self.looks {
+            Some(looks) => looks.outliers.ejections(),
+            None => [0; EjectionReason::ALL.len()],
+        }
     }
 
     /// Ejections and returns since they were last collected, oldest first; at most the latest 256.
     pub fn pop_verdict(&mut self) -> Option<LoggedVerdict> {
-        self.verdicts.pop_front()
+        self.looks.as_mut()?.verdicts.pop_front()
     }
 
     /// Ejections and returns that wait to be collected, and as many as may.
     #[must_use]
     pub fn uncollected_verdicts(&self) -> (usize, usize) {
-        (self.verdicts.len(), MOST_TRANSITIONS)
+        let waiting = self.looks.as_ref().map_or(0, |looks| looks.verdicts.len());
+        (waiting, MOST_TRANSITIONS)
     }
 
     /// What an attempt carries for the judgement of its endpoint.
@@ -224,14 +237,14 @@ impl Dependency {
     /// Looks for outliers if it is time, and at what is usual in each lane.
     pub(super) fn look(&mut self, now: Timestamp, params: &StackParams, rng: &mut impl Rng) {
         let Some(outlier) = &params.outlier else { return };
-        if !self.outliers.is_due(now) {
+        let Looks { outliers, verdicts } = &mut **self.looks.get_or_insert_default();
+        if !outliers.is_due(now) {
             return;
         }
         for lane in &mut self.lanes {
             let usual = lane.times.quantile(now, USUAL);
             lane.slow_after = usual.map_or(Duration::MAX, |usual| outlier.slow_after(usual));
         }
-        let verdicts = &mut self.verdicts;
         let tell = |endpoint, end: &mut Endpoint, verdict| {
             if verdict == Verdict::Returned {
                 end.start_slowly(now);
@@ -241,7 +254,7 @@ impl Dependency {
             }
             verdicts.push_back(LoggedVerdict { at: now, endpoint, verdict });
         };
-        self.outliers.look(now, outlier, &mut self.endpoints, tell, rng);
+        outliers.look(now, outlier, &mut self.endpoints, tell, rng);
     }
 }
 
