@@ -339,6 +339,7 @@ impl Bulkhead {
         self.update_ready(lane);
     }
 
+    #[inline]
     fn update_ready(&mut self, lane: usize) {
         if let Some(queue) = &mut self.queue {
             queue.update_ready(lane, &self.lanes[lane], self.lane_limit);

@@ -131,28 +131,38 @@ impl ServiceTimes {
         }
     }
 
+    #[inline]
     fn add(&mut self, now: Timestamp, sample: Sample) {
         self.turn(now);
         match &mut self.samples {
-            Samples::Few(few) => {
-                if !few.push(sample) {
-                    let mut histogram = Box::new(Histogram::NONE);
-                    few.each(|age, sample| histogram.add(self.newest - age, sample));
-                    histogram.add(self.newest, sample);
-                    self.samples = Samples::Many(histogram);
-                }
-            }
+            Samples::Few(_) => self.add_to_few(sample),
             Samples::Many(histogram) => histogram.add(self.newest, sample),
+        }
+    }
+
+    #[cold]
+    fn add_to_few(&mut self, sample: Sample) {
+        let Samples::Few(few) = &mut self.samples else { return };
+        if !few.push(sample) {
+            let mut histogram = Box::new(Histogram::NONE);
+            few.each(|age, sample| histogram.add(self.newest - age, sample));
+            histogram.add(self.newest, sample);
+            self.samples = Samples::Many(histogram);
         }
     }
 
     /// Begins the generation of `now`, and forgets those that are too old by then. An earlier
     /// `now` is the newest generation's.
+    #[inline]
     fn turn(&mut self, now: Timestamp) {
         let passed = self.passed(now);
-        if passed == 0 {
-            return;
+        if passed > 0 {
+            self.begin_generation(passed);
         }
+    }
+
+    #[cold]
+    fn begin_generation(&mut self, passed: u64) {
         self.newest += passed;
         match &mut self.samples {
             Samples::Few(few) => few.grow_older(passed),

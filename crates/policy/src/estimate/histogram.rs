@@ -70,14 +70,13 @@ impl Histogram {
     }
 
     /// Adds one to the generation of this number.
+    #[inline]
     pub(super) fn add(&mut self, number: u64, sample: Sample) {
-        let generation = &mut self.generations[slot(number)];
-        if *generation.of(sample) == u16::MAX {
-            self.all.subtract(generation);
-            generation.halve();
-            self.all.add(generation);
+        let slot = slot(number);
+        if *self.generations[slot].of(sample) == u16::MAX {
+            self.halve(slot);
         }
-        *generation.of(sample) += 1;
+        *self.generations[slot].of(sample) += 1;
         let bucket = sample.bucket();
         if sample.is_censored() {
             self.all.censored[bucket] += 1;
@@ -86,6 +85,14 @@ impl Histogram {
             self.all.completed[bucket] += 1;
             self.all.all_completed += 1;
         }
+    }
+
+    #[cold]
+    fn halve(&mut self, slot: usize) {
+        let generation = &mut self.generations[slot];
+        self.all.subtract(generation);
+        generation.halve();
+        self.all.add(generation);
     }
 
     /// Forgets what was in the places of the latest `passed` generations up to `newest`.
@@ -98,6 +105,7 @@ impl Histogram {
     }
 
     /// How many samples were answered within `remaining` nanoseconds, and how many inform of it.
+    #[inline]
     pub(super) fn within(&self, remaining: u64) -> (u32, u32) {
         let last_within = bucket_of_nanos(remaining);
         let beyond: u32 = self.all.completed[last_within + 1..].iter().sum();
@@ -144,6 +152,7 @@ impl Histogram {
 impl Generation {
     const EMPTY: Self = Self { completed: [0; BUCKETS], censored: [0; BUCKETS] };
 
+    #[inline]
     fn of(&mut self, sample: Sample) -> &mut u16 {
         let counts = if sample.is_censored() { &mut self.censored } else { &mut self.completed };
         &mut counts[sample.bucket()]

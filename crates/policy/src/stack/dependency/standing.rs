@@ -23,7 +23,9 @@ use super::terms::LoggedVerdict;
 use super::{Dependency, MOST_TRANSITIONS};
 use crate::balance::{self, Balance, LoadEstimate};
 use crate::breaker::Breaker;
-use crate::outlier::{Conduct, EjectionReason, Judged, OutlierPermit, Outliers, Verdict};
+use crate::outlier::{
+    Conduct, EjectionReason, Judged, OutlierParams, OutlierPermit, Outliers, Verdict,
+};
 use crate::ratio::Ratio;
 use crate::rng::Rng;
 use crate::stack::StackParams;
@@ -235,8 +237,14 @@ impl Dependency {
     }
 
     /// Looks for outliers if it is time, and at what is usual in each lane.
+    #[inline]
     pub(super) fn look(&mut self, now: Timestamp, params: &StackParams, rng: &mut impl Rng) {
-        let Some(outlier) = &params.outlier else { return };
+        if let Some(outlier) = &params.outlier {
+            self.compare(now, outlier, rng);
+        }
+    }
+
+    fn compare(&mut self, now: Timestamp, outlier: &OutlierParams, rng: &mut impl Rng) {
         let Looks { outliers, verdicts } = &mut **self.looks.get_or_insert_default();
         if !outliers.is_due(now) {
             return;
