@@ -28,6 +28,9 @@ pub enum Command {
     /// Tell what is wrong with a configuration file, and what it amounts to.
     #[command(after_help = CHECK_EXIT)]
     Check(CheckArgs),
+    /// Try policies on a simulated fleet: scenarios with thresholds, and a verdict.
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Print the JSON Schema of the configuration file, for editors and other tools.
     Schema,
     /// Ask a gateway on this host whether it is ready, or alive: for the probes of an orchestrator.
@@ -57,6 +60,52 @@ pub enum Question {
     Ready,
     /// Whether the process works, in a drain too.
     Live,
+}
+
+/// `seawall lab`.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// List the scenarios that are built in.
+    List,
+    /// Print the page of a scenario: what it shows, why it matters, what to change if it fails.
+    Explain(ExplainArgs),
+    /// Run scenarios and judge them.
+    #[command(after_help = LAB_EXIT)]
+    Run(LabRunArgs),
+}
+
+/// `seawall lab explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A scenario's name, or a path to a file.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
+/// `seawall lab run`.
+#[derive(Debug, Args)]
+pub struct LabRunArgs {
+    /// Scenarios by name, or paths to files [default: all that are built in].
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// How many seeds, from 0 on [default: as the file says].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: Option<u32>,
+    /// This one seed.
+    #[arg(long, value_name = "S", conflicts_with = "seeds")]
+    pub seed: Option<u64>,
+    /// How many clients, in every case [default: as the file says].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
+    pub clients: Option<u32>,
+    /// Threads; they change nothing of what is printed [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Write all numbers to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the verdicts to this file, as JUnit XML.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
 }
 
 /// `seawall completions`.
@@ -113,6 +162,8 @@ const RUN_EXIT: &str = "SIGTERM drains and then exits with 0, or with 1 if anyth
 const DEMO_EXIT: &str = "Exits with 0 if the protected side met its bars, 1 if not, 2 if it could \
                          not run.";
 const PROBE_EXIT: &str = "Exits with 0 for yes, 1 for no, 2 if nobody answers within a second.";
+const LAB_EXIT: &str = "Exits with 0 if every scenario passes, 1 if one fails, 2 if one could not run \
+                        or is invalid, that is, a control did not fail.";
 const CHECK_EXIT: &str = "Exits with 0 if the file can be run, 1 if not, 2 if it cannot be read.";
 
 #[cfg(test)]
@@ -168,6 +219,27 @@ mod tests {
         assert_eq!(args.file, PathBuf::from("f"));
         assert!(Cli::try_parse_from(["seawall", "check"]).is_err());
         assert!(Cli::try_parse_from(["seawall", "check", "f", "g"]).is_err());
+    }
+
+    #[test]
+    fn lab_run_takes_many_names_and_either_seeds_or_a_seed() {
+        let lab = |args: &[&str]| {
+            let all = ["seawall", "lab", "run"].iter().chain(args);
+            match Cli::try_parse_from(all).map_err(|error| error.to_string())?.command {
+                Command::Lab(LabCommand::Run(args)) => Ok(args),
+                other => Err(format!("{other:?}")),
+            }
+        };
+        let args = lab(&["a", "b.toml", "--seeds", "3", "--threads", "2"]).unwrap();
+        assert_eq!(args.names, ["a", "b.toml"]);
+        assert_eq!((args.seeds, args.seed, args.threads), (Some(3), None, Some(2)));
+        assert_eq!(lab(&["--seed", "18446744073709551615"]).unwrap().seed, Some(u64::MAX));
+        assert!(lab(&["--seeds", "3", "--seed", "1"]).unwrap_err().contains("cannot be used with"));
+        for wrong in
+            [["--seeds", "0"], ["--seeds", "10001"], ["--clients", "0"], ["--threads", "0"]]
+        {
+            assert!(lab(&wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use clap::Parser as _;
 use seawall_cli::args::{Cli, Command, RunArgs};
 use seawall_cli::check::{Verdict, check};
 use seawall_cli::demo::demo;
+use seawall_cli::lab::{Judged, lab};
 use seawall_cli::probe::probe;
 use seawall_cli::terminal::wants_colour;
 use seawall_cli::{paper, run};
@@ -39,6 +40,11 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             let verdict = demo(std::env::current_exe().context("find this program")?)?;
             Ok(if verdict.passed() { ExitCode::SUCCESS } else { FINDINGS.into() })
         }
+        Command::Lab(command) => Ok(match lab(&command)? {
+            Judged::Passed => ExitCode::SUCCESS,
+            Judged::Failed => FINDINGS.into(),
+            Judged::Invalid => COULD_NOT_RUN.into(),
+        }),
         Command::Probe(args) => {
             let answer = probe(&args)?;
             writeln!(io::stdout(), "{}", answer.said)?;

@@ -50,7 +50,6 @@ mod server;
 mod signals;
 mod switches;
 mod tls;
-mod units;
 mod unmatched;
 mod upgrade;
 mod upload;
@@ -66,7 +65,8 @@ pub use config::{
     RateKeyOf, Rates, RootsOf, Route, Rules, Sharing, TlsVersion, Upstream, UpstreamTimeouts,
     UpstreamTls, Warning, WorstCase, parse_bind,
 };
-pub use units::{
+use seawall_policy::units;
+pub use seawall_policy::units::{
     Rate, UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate,
     parse_size,
 };

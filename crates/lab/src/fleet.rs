@@ -144,7 +144,7 @@ impl Fleet {
         Ok(world.report(&engine))
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check("clients", self.clients.into(), 1.0, MOST_CLIENTS)?;
         check("servers", self.servers.into(), 1.0, MOST_SERVERS)?;
         check("network.loss", self.network.loss, 0.0, 1.0)?;

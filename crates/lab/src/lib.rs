@@ -14,6 +14,7 @@
 //! | [`baselines`] | other people's retries, to compare with |
 //! | `fault` | what goes wrong, where and when |
 //! | `seeds` | a run for every seed, over threads |
+//! | `scenario` | files that say what is simulated and what is enough, and the verdict |
 //!
 //! # No second implementation
 //!
@@ -50,6 +51,7 @@ pub mod exact;
 mod fault;
 mod fleet;
 mod rate;
+mod scenario;
 mod seeds;
 mod server;
 mod slots;
@@ -63,6 +65,7 @@ pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};
 pub use fleet::{Calls, Counts, Fleet, Host, Network, Report, Second, Sharing, Work};
 pub use rate::Rate;
+pub use scenario::{Fate, Outcome, Plan, Role, Row, Scenario, ScenarioError, Verdict};
 pub use seeds::over_seeds;
 pub use server::{Arrived, Server};
 pub use span::Span;

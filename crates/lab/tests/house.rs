@@ -16,7 +16,7 @@ const DEFINES: [&str; 8] =
     ["fn ", "struct ", "enum ", "trait ", "mod ", "const ", "static ", "type "];
 
 /// What the lab may be built of.
-const MAY_USE: [&str; 3] = ["hdrhistogram", "libm", "seawall-policy"];
+const MAY_USE: [&str; 5] = ["hdrhistogram", "libm", "seawall-policy", "strsim", "toml"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

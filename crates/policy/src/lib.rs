@@ -53,6 +53,7 @@ mod retry_on;
 mod rng;
 mod stack;
 mod time;
+pub mod units;
 mod utilisation;
 
 pub use backoff::{Backoff, BackoffOptions, Jitter};

@@ -13,11 +13,15 @@
 //! gep-2257, whose pattern also takes a unit twice and a smaller unit first: both are more often a
 //! slip than a wish.
 
-use std::fmt::Write as _;
-use std::num::NonZeroU32;
-use std::time::Duration;
+use core::fmt::Write as _;
+use core::num::NonZeroU32;
+use core::time::Duration;
 
-use seawall_policy::ConfigError;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
+
+use crate::error::ConfigError;
 
 /// A text that is not in the grammar of its kind.
 ///
@@ -52,7 +56,7 @@ impl UnitError {
 
     /// The same refusal as an error of `field`.
     #[must_use]
-    pub fn of_field(self, field: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
+    pub fn of_field(self, field: impl Into<Cow<'static, str>>) -> ConfigError {
         ConfigError::new(field, self.value, self.allowed)
     }
 }
@@ -191,6 +195,8 @@ const SHOWN_CHARS: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString as _;
+
     use proptest::prelude::*;
 
     use super::*;

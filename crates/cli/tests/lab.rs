@@ -1,0 +1,123 @@
+//! `seawall lab`, as a shell sees it.
+#![expect(clippy::unwrap_used, reason = "a test binary; panics are verdicts")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn lab(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_seawall")).arg("lab").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A file of this test, gone at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("seawall-{}-{name}", uuid::Uuid::new_v4())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The names in a folder of files with this ending.
+fn names(folder: &str, ending: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter_map(|name| name.strip_suffix(ending).map(str::to_owned)).collect()
+}
+
+#[test]
+fn every_scenario_is_listed_and_has_its_page() {
+    let listed = lab(&["list"]);
+    assert!(listed.status.success());
+    let listed: BTreeSet<_> = text(&listed.stdout)
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect();
+    assert_eq!(listed, names("scenarios", ".toml"));
+    let bless = std::env::var_os("SEAWALL_BLESS").is_some();
+    for name in &listed {
+        let page = text(&lab(&["explain", name]).stdout);
+        let path = root().join(format!("docs/scenarios/{name}.md"));
+        if bless {
+            fs::write(&path, page).unwrap();
+        } else {
+            let is_there = fs::read_to_string(&path).is_ok_and(|there| there == page);
+            assert!(is_there, "{} is old: run this test with SEAWALL_BLESS=1", path.display());
+        }
+    }
+    assert_eq!(listed, names("docs/scenarios", ".md"));
+}
+
+#[test]
+fn a_run_is_the_same_to_the_last_byte_for_any_number_of_threads() {
+    let files = [Scratch::new("1.json"), Scratch::new("2.json")];
+    let told = [("1", &files[0]), ("2", &files[1])].map(|(threads, file)| {
+        let args =
+            ["run", "contention", "--seeds", "4", "--threads", threads, "--json", file.path()];
+        let output = lab(&args);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(output.stderr.is_empty(), "nothing but the verdict in a pipe");
+        (text(&output.stdout), fs::read_to_string(&file.0).unwrap())
+    });
+    assert_eq!(told[0], told[1]);
+    assert!(told[0].0.starts_with("PASS  contention  ") && !told[0].0.contains('\x1b'));
+    let json: serde_json::Value = serde_json::from_str(&told[0].1).unwrap();
+    assert_eq!(json["scenarios"][0]["verdict"], "pass");
+    assert!(json["scenarios"][0]["rows"].as_array().unwrap().len() > 4);
+}
+
+#[test]
+fn a_failing_scenario_says_how_to_replay_it_and_the_exit_code_tells() {
+    let file = Scratch::new("wrong.toml");
+    let right = fs::read_to_string(root().join("scenarios/burst-collapse.toml")).unwrap();
+    let budget = r#"retry_budget = { ratio = "10%" }"#;
+    fs::write(&file.0, right.replace(budget, r#"retry_budget = "off""#)).unwrap();
+    let junit = Scratch::new("junit.xml");
+    let output = lab(&["run", file.path(), "--seeds", "2", "--junit", junit.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stdout);
+    assert!(told.starts_with("FAIL  burst-collapse"), "{told}");
+    let replay = format!("seawall lab run {} --seed ", file.path());
+    let line = told.lines().find(|line| line.contains(&replay)).unwrap();
+    let seed = line.rsplit(' ').next().unwrap();
+    let again = lab(&["run", file.path(), "--seed", seed]);
+    assert_eq!(again.status.code(), Some(1), "the replay fails as well");
+    let junit = fs::read_to_string(&junit.0).unwrap();
+    assert!(junit.contains("<failure message=\"goodput in 60..80 s at least 50.0%"), "{junit}");
+
+    // A control that heals shows that the scenario shows nothing.
+    let naive = "name = \"three at once\"\n";
+    let healed = format!("{naive}policy = {{ {budget} }}\n");
+    fs::write(&file.0, right.replace(naive, &healed)).unwrap();
+    let output = lab(&["run", file.path(), "--seeds", "2"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).starts_with("INVALID"));
+
+    fs::write(&file.0, right.replace("\"3s\"", "3000")).unwrap();
+    let output = lab(&["run", file.path()]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(told.contains(&format!("{}:", file.path())) && told.contains("`3000`"), "{told}");
+    for args in [&["run", "no-such"][..], &["explain", "no-such"], &["run", "/nowhere.toml"], &[]] {
+        assert_eq!(lab(args).status.code(), Some(2), "{args:?}");
+    }
+}

@@ -1,0 +1,296 @@
+//! Scenarios: a file says what is simulated, what is enough, and what must not be.
+//!
+//! ```text
+//! case × arm ──▶ a model, run once for each seed ──▶ numbers ──▶ thresholds ──▶ verdict
+//! ```
+//!
+//! An **arm** is a way to make calls: one under test, a baseline to compare with, or a control,
+//! which must miss the thresholds it names; a scenario whose control does not is invalid, for it
+//! would pass whatever was tested. A **case** is a variation of the rest. Either may say any of the
+//! sections that describe the model otherwise; every combination is built, and so checked, when the
+//! file is read. Runs of one case and seed have the same calls, network and work in every arm.
+
+mod mistake;
+mod model;
+mod node;
+mod page;
+mod policy;
+mod section;
+mod threshold;
+mod verdict;
+
+pub use mistake::ScenarioError;
+pub use verdict::{Fate, Outcome, Plan, Row, Verdict};
+
+use mistake::Mistake;
+use model::{Model, SECTIONS};
+use node::{Node, Value};
+use section::{Read, Section};
+use threshold::{MOST_NAME, Threshold};
+
+/// A scenario, read from its file.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    name: String,
+    title: String,
+    shows: String,
+    matters: String,
+    change: String,
+    seeds: u32,
+    arms: Vec<Arm>,
+    cells: Vec<Cell>,
+    thresholds: Vec<Threshold>,
+    text: String,
+}
+
+/// What an arm is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It has to hold every threshold.
+    Test,
+    /// It is measured beside that.
+    Baseline,
+    /// It has to miss the thresholds it names.
+    Control,
+}
+
+impl Role {
+    /// The word of the file.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Test => "test",
+            Self::Baseline => "baseline",
+            Self::Control => "control",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Arm {
+    name: String,
+    role: Role,
+    /// Of a control, the thresholds it must miss.
+    misses: Vec<String>,
+    cases: Vec<String>,
+}
+
+/// An arm in a case.
+#[derive(Clone, Debug)]
+struct Cell {
+    case: String,
+    /// Its place among the arms.
+    arm: usize,
+    model: Model,
+}
+
+impl Scenario {
+    /// Reads the text of a file; its name is for errors.
+    ///
+    /// # Errors
+    /// The first mistake, with its place.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
+        read(text).map_err(|mistake| mistake.of(file, text))
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is about, in a line.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// How many seeds it asks for.
+    #[must_use]
+    pub const fn seeds(&self) -> u32 {
+        self.seeds
+    }
+
+    fn applies(&self, threshold: &Threshold, cell: &Cell) -> bool {
+        let arm = &self.arms[cell.arm];
+        threshold.cases.contains(&cell.case)
+            && match arm.role {
+                Role::Test => threshold.arms.contains(&arm.name),
+                Role::Control => arm.misses.contains(&threshold.id),
+                Role::Baseline => threshold.is_of_all || threshold.arms.contains(&arm.name),
+            }
+    }
+}
+
+fn read(text: &str) -> Read<Scenario> {
+    let file = Node::parse(text)?;
+    let about = [
+        "schema",
+        "name",
+        "title",
+        "shows",
+        "matters",
+        "change",
+        "seeds",
+        "case",
+        "arm",
+        "threshold",
+    ];
+    let section = Section::new(&file, "", &[&about[..], &SECTIONS].concat())?;
+    if section.count("schema", 1..=1)?.is_none() {
+        return Err(section.missing("schema"));
+    }
+    let base = file.only(&SECTIONS);
+    let cases = cases(&section)?;
+    let names: Vec<_> = cases.iter().map(|(name, _)| name.clone()).collect();
+    let arms = arms(&section, &names)?;
+    let all: Vec<_> = arms.iter().map(|(arm, _)| arm.name.clone()).collect();
+    let is_ours = |arm: &&(Arm, Node)| arm.0.role == Role::Test;
+    let ours: Vec<_> = arms.iter().filter(is_ours).map(|(arm, _)| arm.name.clone()).collect();
+    let mut cells = Vec::new();
+    for (case, over) in &cases {
+        for (place, (arm, node)) in arms.iter().enumerate() {
+            if arm.cases.contains(case) {
+                let model = Model::read(&base.under(over).under(node))?;
+                cells.push(Cell { case: case.clone(), arm: place, model });
+            }
+        }
+    }
+    let thresholds = thresholds(&section, &names, &all, &ours)?;
+    let name = section.said("name", MOST_NAME)?;
+    if !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
+        return Err(section.refused("name", "lower-case letters, digits and dashes"));
+    }
+    let scenario = Scenario {
+        name,
+        title: section.said("title", MOST_TITLE)?,
+        shows: section.said("shows", MOST_WORDS)?,
+        matters: section.said("matters", MOST_WORDS)?,
+        change: section.said("change", MOST_WORDS)?,
+        seeds: section.count("seeds", 1..=MOST_SEEDS)?.unwrap_or(SEEDS),
+        arms: arms.into_iter().map(|(arm, _)| arm).collect(),
+        cells,
+        thresholds,
+        text: text.to_owned(),
+    };
+    check(&section, &scenario)?;
+    Ok(scenario)
+}
+
+/// The cases by name, or one without.
+fn cases(section: &Section<'_>) -> Read<Vec<(String, Node)>> {
+    let mut read: Vec<(String, Node)> = Vec::new();
+    for (path, node) in section.list("case")? {
+        let case = Section::new(node, &path, &[&["name"], &SECTIONS[..]].concat())?;
+        let name = case.said("name", MOST_NAME)?;
+        if read.iter().any(|(known, _)| *known == name) {
+            return Err(case.refused("name", "each case another name"));
+        }
+        read.push((name, node.only(&SECTIONS)));
+    }
+    if read.is_empty() {
+        read.push((String::new(), Node { at: 0, value: Value::Table(Vec::new()) }));
+    }
+    Ok(read)
+}
+
+fn arms(section: &Section<'_>, cases: &[String]) -> Read<Vec<(Arm, Node)>> {
+    let mut read: Vec<(Arm, Node)> = Vec::new();
+    for (path, node) in section.list("arm")? {
+        let keys = [&["name", "role", "misses", "cases"], &SECTIONS[..]].concat();
+        let arm = Section::new(node, &path, &keys)?;
+        let name = arm.said("name", MOST_NAME)?;
+        if read.iter().any(|(known, _)| known.name == name) {
+            return Err(arm.refused("name", "each arm another name"));
+        }
+        let roles = [Role::Test, Role::Baseline, Role::Control].map(|role| (role.as_str(), role));
+        let role = arm.choice("role", &roles)?.ok_or_else(|| arm.missing("role"))?;
+        if (role == Role::Control) != arm.node("misses").is_some() {
+            let said = "belongs to a control, and says what it must miss";
+            return Err(Mistake::new(arm.at("misses"), &arm.path("misses"), said));
+        }
+        let misses = arm.list("misses")?.iter().map(|(_, node)| node.shown()).collect();
+        let cases = arm.names("cases", cases)?;
+        read.push((Arm { name, role, misses, cases }, node.only(&SECTIONS)));
+    }
+    Ok(read)
+}
+
+fn thresholds(
+    section: &Section<'_>,
+    cases: &[String],
+    arms: &[String],
+    ours: &[String],
+) -> Read<Vec<Threshold>> {
+    let is_contention = section.node("contention").is_some();
+    let mut thresholds = Vec::new();
+    for (path, node) in section.list("threshold")? {
+        let read = Threshold::read(node, &path, cases, arms, ours, is_contention)?;
+        if thresholds.iter().any(|known: &Threshold| known.id == read.id) {
+            let said = format!("`{}` is there already; give each its own id", read.id);
+            return Err(Mistake::new(node.at, &format!("{path}.id"), said));
+        }
+        thresholds.push(read);
+    }
+    Ok(thresholds)
+}
+
+/// What only the whole can tell.
+fn check(section: &Section<'_>, scenario: &Scenario) -> Read<()> {
+    let has = |role| scenario.arms.iter().any(|arm| arm.role == role);
+    if !has(Role::Test) || !has(Role::Control) {
+        let said = "needs an arm of role test, and one of role control that must fail";
+        return Err(Mistake::new(section.at("arm"), "arm", said));
+    }
+    for ((path, node), arm) in section.list("arm")?.iter().zip(&scenario.arms) {
+        let read = Section::new(
+            node,
+            path,
+            &[&["name", "role", "misses", "cases"], &SECTIONS[..]].concat(),
+        )?;
+        for (path, node) in read.list("misses")? {
+            let is_met = scenario.thresholds.iter().any(|threshold| {
+                threshold.id == node.shown()
+                    && threshold.cases.iter().any(|case| arm.cases.contains(case))
+            });
+            if !is_met {
+                let allowed = "the id of a threshold that is held against one of its cases";
+                return Err(Mistake::refused(node.at, &path, node.shown(), allowed));
+            }
+        }
+    }
+    if scenario.thresholds.is_empty() {
+        return Err(section.missing("threshold"));
+    }
+    for ((path, node), threshold) in section.list("threshold")?.iter().zip(&scenario.thresholds) {
+        let mut held =
+            scenario.cells.iter().filter(|cell| scenario.applies(threshold, cell)).peekable();
+        if held.peek().is_none() {
+            return Err(Mistake::new(node.at, path, "is held against nothing: see cases and arms"));
+        }
+        let Some(of) = &threshold.of else { continue };
+        for cell in held {
+            let is_there = scenario
+                .cells
+                .iter()
+                .any(|other| other.case == cell.case && scenario.arms[other.arm].name == *of);
+            if !is_there {
+                let said = format!("“{of}” is not run in the case “{}”", cell.case);
+                return Err(Mistake::new(node.at, &format!("{path}.of"), said));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Seeds of a scenario that says nothing. Source: own choice.
+const SEEDS: u32 = 5;
+/// The most seeds. Source: own choice.
+const MOST_SEEDS: u32 = 10_000;
+/// Characters of a title. Source: own choice.
+const MOST_TITLE: usize = 120;
+/// Characters of a text about the scenario. Source: own choice.
+const MOST_WORDS: usize = 4_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! What is simulated: a fleet, or clients that contend for a row; as a case and an arm of a file
+//! have it.
+
+use std::time::Duration;
+
+use seawall_policy::units::parse_rate;
+use seawall_policy::{ConfigError, StackParams, Timestamp};
+
+use super::mistake::Mistake;
+use super::node::{Node, Value};
+use super::policy::{baseline, policy, waits};
+use super::section::{LONGEST_RUN, Read, Section, duration};
+use crate::contention::Contention;
+use crate::fault::{Fault, Trouble};
+use crate::fleet::{Calls, Fleet, Host, Network, Sharing, Work};
+use crate::rate::Rate;
+use crate::span::Span;
+
+/// One model, ready to be run with any seed.
+#[derive(Clone, Debug)]
+pub(super) enum Model {
+    Fleet(Box<Fleet>),
+    Contention(Contention),
+}
+
+/// The sections of a file that describe a model, and that cases and arms may say otherwise.
+pub(super) const SECTIONS: [&str; 9] =
+    ["contention", "run", "calls", "fleet", "network", "server", "fault", "policy", "baseline"];
+
+impl Model {
+    /// Reads the sections, all of them that of `whole`.
+    pub(super) fn read(whole: &Node) -> Read<Self> {
+        let section = Section::new(whole, "", &SECTIONS)?;
+        if let Some(contention) = section.inner("contention", &["clients", "delay"])? {
+            Section::new(whole, "", &["contention", "policy"])?;
+            let clients = contention.count("clients", 1..=MOST_CONTENDING)?;
+            let delay = contention.node("delay").ok_or_else(|| contention.missing("delay"))?;
+            let policy = section.node("policy").ok_or_else(|| section.missing("policy"))?;
+            return Ok(Self::Contention(Contention {
+                clients: clients.ok_or_else(|| contention.missing("clients"))?,
+                delay: span(delay, &contention.path("delay"))?,
+                wait: waits(policy, "policy")?,
+            }));
+        }
+        fleet(&section).map(|fleet| Self::Fleet(Box::new(fleet)))
+    }
+
+    /// The same with so many clients.
+    pub(super) fn with_clients(&self, clients: u32) -> Self {
+        match self {
+            Self::Fleet(fleet) => Self::Fleet(Box::new(Fleet { clients, ..(**fleet).clone() })),
+            Self::Contention(model) => Self::Contention(Contention { clients, ..model.clone() }),
+        }
+    }
+
+    /// Refuses what can never work.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::Fleet(fleet) => fleet.check(),
+            Self::Contention(Contention { clients: 1..=MOST_CONTENDING, .. }) => Ok(()),
+            Self::Contention(Contention { clients, .. }) => {
+                let allowed = format!("1 to {MOST_CONTENDING} that contend for a row");
+                Err(ConfigError::new("clients", clients, allowed))
+            }
+        }
+    }
+}
+
+fn fleet(section: &Section<'_>) -> Read<Fleet> {
+    let need = |key: &'static str, keys: &[&str]| {
+        section.inner(key, keys)?.ok_or_else(|| section.missing(key))
+    };
+    let run = need("run", &["warm_up", "calls_until", "ends"])?;
+    let size = need("fleet", &["clients", "sharing", "patience"])?;
+    let server =
+        need("server", &["count", "workers", "queue", "service", "alone", "each", "notices"])?;
+    let network = section.inner("network", &["delay", "loss"])?;
+    let calls_until = run.point("calls_until")?.ok_or_else(|| run.missing("calls_until"))?;
+    let delay = network.as_ref().and_then(|network| network.node("delay"));
+    let empty = Node { at: 0, value: Value::Table(Vec::new()) };
+    let config = policy(section.node("policy").unwrap_or(&empty), "policy")?;
+    let sharing = [("each", Sharing::Each), ("all", Sharing::All)];
+    let read = Fleet {
+        clients: size.count("clients", 1..=MOST_CLIENTS)?.ok_or_else(|| size.missing("clients"))?,
+        calls: calls(&need("calls", &["rate", "steps", "serial", "closed"])?)?,
+        patience: size.node("patience").map(|node| span(node, "fleet.patience")).transpose()?,
+        policy: StackParams::new(&config).map_err(|error| section.by(&error, "policy"))?,
+        baseline: section.node("baseline").map(|node| baseline(node, "baseline")).transpose()?,
+        sharing: size.choice("sharing", &sharing)?.unwrap_or(Sharing::Each),
+        network: Network {
+            delay: delay.map_or(Ok(Span::ZERO), |node| span(node, "network.delay"))?,
+            loss: network.map_or(Ok(None), |network| network.share("loss"))?.unwrap_or(0.0),
+        },
+        servers: server.count("count", 1..=10_000)?.unwrap_or(1),
+        host: Host { work: work(&server)?, notices: server.flag("notices")?.unwrap_or(false) },
+        faults: section
+            .list("fault")?
+            .iter()
+            .map(|(path, node)| fault(node, path))
+            .collect::<Read<_>>()?,
+        warm_up: run.point("warm_up")?.unwrap_or(Timestamp::ZERO),
+        calls_until,
+        ends: run.point("ends")?.unwrap_or(calls_until),
+    };
+    read.check().map_err(|error| match error.field() {
+        "ends" | "calls_until" => run.by(&error, "calls_until"),
+        "fault.server" => section.by(&error, "fault"),
+        _ => section.by(&error, "fleet"),
+    })?;
+    Ok(read)
+}
+
+fn calls(section: &Section<'_>) -> Read<Calls> {
+    if section.node("steps").is_some() && section.node("rate").is_none() {
+        return Err(section.missing("rate"));
+    }
+    let spans = ["serial", "closed"].map(|key| section.node(key));
+    match (section.per_second("rate")?, spans) {
+        (Some(rate), [None, None]) => {
+            let mut rate = Rate::constant(rate).map_err(|error| section.by(&error, "rate"))?;
+            for (path, node) in section.list("steps")? {
+                let step = Section::new(node, &path, &["from", "rate"])?;
+                let from = step.point("from")?.ok_or_else(|| step.missing("from"))?;
+                let then = step.per_second("rate")?.ok_or_else(|| step.missing("rate"))?;
+                rate = rate.then(from, then).map_err(|error| step.by(&error, "from"))?;
+            }
+            Ok(Calls::Open(rate))
+        }
+        (None, [Some(node), None]) => span(node, "calls.serial").map(Calls::Serial),
+        (None, [None, Some(node)]) => span(node, "calls.closed").map(Calls::Closed),
+        _ => {
+            let said = "needs one of rate, serial and closed";
+            Err(Mistake::new(section.at(""), "calls", said))
+        }
+    }
+}
+
+fn work(server: &Section<'_>) -> Read<Work> {
+    if server.node("alone").is_some() || server.node("each").is_some() {
+        for key in ["workers", "queue", "service"] {
+            if server.node(key).is_some() {
+                return Err(server.refused(key, "either workers and service, or alone and each"));
+            }
+        }
+        let time = |key| -> Read<Duration> {
+            let time = server.duration(key, Duration::ZERO..=LONGEST_RUN)?;
+            Ok(time.unwrap_or_default())
+        };
+        return Ok(Work::Crowd { base: time("alone")?, each: time("each")? });
+    }
+    let service = server.node("service").ok_or_else(|| server.missing("service"))?;
+    Ok(Work::Queue {
+        workers: server.count("workers", 1..=100_000)?.unwrap_or(1),
+        room: server.count("queue", 0..=100_000_000)?,
+        service: span(service, "server.service")?,
+    })
+}
+
+fn fault(node: &Node, path: &str) -> Read<Fault> {
+    let all = ["from", "for", "server", "do", "times", "share", "status", "workers"];
+    let any = Section::new(node, path, &all)?;
+    let kinds = [
+        ("down", &[][..]),
+        ("silent", &[]),
+        ("slow", &["times"]),
+        ("errors", &["share", "status"]),
+        ("capacity", &["workers"]),
+        ("pause", &[]),
+        ("restart", &[]),
+        ("hold", &[]),
+    ];
+    let own = any.choice("do", &kinds)?.ok_or_else(|| any.missing("do"))?;
+    let keys: Vec<_> = all[..4].iter().chain(own).copied().collect();
+    let read = Section::new(node, path, &keys)?;
+    let trouble = match any.text("do")?.unwrap_or_default() {
+        "down" => Trouble::Down,
+        "silent" => Trouble::Silent,
+        "slow" => {
+            Trouble::Slow(read.number("times", 0.001..=1e6)?.ok_or_else(|| read.missing("times"))?)
+        }
+        "errors" => Trouble::Errors {
+            share: read.share("share")?.ok_or_else(|| read.missing("share"))?,
+            status: read
+                .count("status", 400..=599)?
+                .and_then(|status| u16::try_from(status).ok())
+                .unwrap_or(503),
+        },
+        "capacity" => Trouble::Capacity(
+            read.count("workers", 0..=100_000)?.ok_or_else(|| read.missing("workers"))?,
+        ),
+        "pause" => Trouble::Pause,
+        "restart" => Trouble::Restart,
+        _ => Trouble::Hold,
+    };
+    let from = read.point("from")?.ok_or_else(|| read.missing("from"))?;
+    let lasts = read.duration("for", Duration::from_millis(1)..=LONGEST_RUN)?;
+    let until = from.after(lasts.ok_or_else(|| read.missing("for"))?);
+    let server = read.count("server", 0..=9_999)?;
+    Fault::new(from, until, server, trouble).map_err(|error| read.by(&error, "do"))
+}
+
+/// How long something takes: a duration, or a table that says how it varies.
+pub(super) fn span(node: &Node, path: &str) -> Read<Span> {
+    if !matches!(node.value, Value::Table(_)) {
+        return duration(node, path).map(Span::fixed);
+    }
+    let kinds: [&[&str]; 8] = [
+        &["exponential"],
+        &["uniform"],
+        &["normal", "deviation"],
+        &["log_normal", "sigma"],
+        &["pareto", "exponent"],
+        &["usual", "rare", "share"],
+        &["trace"],
+        &["pace"],
+    ];
+    let any = Section::new(node, path, &kinds.concat())?;
+    let kind = kinds.into_iter().find(|keys| any.node(keys[0]).is_some());
+    let kind = kind.ok_or_else(|| {
+        let kinds: Vec<_> = kinds.iter().map(|keys| keys[0]).collect();
+        Mistake::new(node.at, path, format!("needs one of {}", kinds.join(", ")))
+    })?;
+    let read = Section::new(node, path, kind)?;
+    law(&read, kind[0])?.map_err(|error| read.by(&error, kind[0]))
+}
+
+/// The distribution of this kind, or what its constructor refuses.
+fn law(read: &Section<'_>, kind: &str) -> Read<Result<Span, ConfigError>> {
+    let time = |key| {
+        let time = read.duration(key, Duration::ZERO..=LONGEST_RUN)?;
+        time.ok_or_else(|| read.missing(key))
+    };
+    let times = |key| {
+        let nodes = read.list(key)?;
+        nodes.iter().map(|(path, node)| duration(node, path)).collect::<Read<Vec<_>>>()
+    };
+    let ends = |key| match times(key)?[..] {
+        [least, most] => Ok((least, most)),
+        _ => Err(read.refused(key, "two durations, like [\"1ms\", \"20ms\"]")),
+    };
+    Ok(match kind {
+        "exponential" => Ok(Span::exponential(time("exponential")?)),
+        "uniform" => {
+            let (least, most) = ends("uniform")?;
+            Span::uniform(least, most)
+        }
+        "normal" => Span::normal(time("normal")?, time("deviation")?),
+        "log_normal" => {
+            let sigma = read.number("sigma", 0.0..=3.0)?;
+            Span::log_normal(time("log_normal")?, sigma.ok_or_else(|| read.missing("sigma"))?)
+        }
+        "pareto" => {
+            let (least, most) = ends("pareto")?;
+            let exponent = read.number("exponent", 0.1..=10.0)?;
+            Span::pareto(least, most, exponent.ok_or_else(|| read.missing("exponent"))?)
+        }
+        "usual" => {
+            let share = read.share("share")?.ok_or_else(|| read.missing("share"))?;
+            Span::two_points(time("usual")?, time("rare")?, share)
+        }
+        "trace" => Span::trace(&times("trace")?),
+        // One after another at a rate, for what is no whole number of milliseconds.
+        _ => {
+            let text = read.text("pace")?.unwrap_or_default();
+            let rate = parse_rate(text).map_err(|error| read.refused("pace", error.allowed()))?;
+            Ok(Span::fixed(rate.period / rate.count.get()))
+        }
+    })
+}
+
+/// Clients of a fleet. Source: own choice.
+const MOST_CLIENTS: u32 = 16_000_000;
+/// Clients of one row: each round costs one event for each of them. Source: own choice.
+const MOST_CONTENDING: u32 = 1_000;

@@ -1,0 +1,109 @@
+//! The tree of a file, each value with its place, and one laid over another.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::Mistake;
+
+/// A value, and where in the text it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) at: usize,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(String),
+    /// A number, a date or a truth value, as it is written.
+    Bare(String),
+    List(Vec<Node>),
+    Table(Vec<Entry>),
+}
+
+/// A key and its value.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) at: usize,
+    pub(super) node: Node,
+}
+
+impl Node {
+    /// Reads a file's text.
+    pub(super) fn parse(text: &str) -> Result<Self, Mistake> {
+        if text.len() > FILE_BYTES {
+            let allowed = format!("at most {FILE_BYTES} bytes");
+            return Err(Mistake::refused(0, "", format!("{} bytes", text.len()), allowed));
+        }
+        match DeTable::parse(text) {
+            Ok(table) => Ok(Self { at: 0, value: Value::Table(entries(table.get_ref())) }),
+            Err(error) => {
+                let at = error.span().map_or(0, |span| span.start);
+                Err(Mistake::new(at, "", format!("not TOML: {}", error.message())))
+            }
+        }
+    }
+
+    /// This, with everything that `over` says in place of what is here. Tables are joined key by
+    /// key; all else, lists too, is replaced.
+    pub(super) fn under(&self, over: &Self) -> Self {
+        let (Value::Table(below), Value::Table(above)) = (&self.value, &over.value) else {
+            return over.clone();
+        };
+        let mut joined = below.clone();
+        for entry in above {
+            match joined.iter_mut().find(|known| known.key == entry.key) {
+                Some(known) => {
+                    let node = known.node.under(&entry.node);
+                    *known = Entry { node, ..entry.clone() };
+                }
+                None => joined.push(entry.clone()),
+            }
+        }
+        Self { at: over.at, value: Value::Table(joined) }
+    }
+
+    /// A table of some of this one's entries.
+    pub(super) fn only(&self, keys: &[&str]) -> Self {
+        let Value::Table(entries) = &self.value else { return self.clone() };
+        let kept = entries.iter().filter(|entry| keys.contains(&entry.key.as_str()));
+        Self { at: self.at, value: Value::Table(kept.cloned().collect()) }
+    }
+
+    /// As it is shown when it is refused.
+    pub(super) fn shown(&self) -> String {
+        match &self.value {
+            Value::Text(text) | Value::Bare(text) => text.clone(),
+            Value::List(_) => "a list".to_owned(),
+            Value::Table(_) => "a table".to_owned(),
+        }
+    }
+}
+
+fn entries(table: &DeTable<'_>) -> Vec<Entry> {
+    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+        let text: &std::borrow::Cow<'_, str> = key.get_ref();
+        Entry { key: text.clone().into_owned(), at: key.span().start, node: node(value) }
+    };
+    let mut entries: Vec<_> = table.iter().map(entry).collect();
+    // As written, so that what is wrong first is told first.
+    entries.sort_by_key(|entry| entry.at);
+    entries
+}
+
+fn node(value: &Spanned<DeValue<'_>>) -> Node {
+    let read = match value.get_ref() {
+        DeValue::String(text) => Value::Text(text.clone().into_owned()),
+        DeValue::Integer(number) => Value::Bare(number.to_string()),
+        DeValue::Float(number) => Value::Bare(number.to_string()),
+        DeValue::Boolean(flag) => Value::Bare(flag.to_string()),
+        DeValue::Datetime(time) => Value::Bare(time.to_string()),
+        DeValue::Array(list) => Value::List(list.iter().map(node).collect()),
+        DeValue::Table(table) => Value::Table(entries(table)),
+    };
+    Node { at: value.span().start, value: read }
+}
+
+/// The longest file. Source: own choice.
+const FILE_BYTES: usize = 256 * 1024;

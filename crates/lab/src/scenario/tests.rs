@@ -1,0 +1,203 @@
+use super::*;
+
+/// A file that is right.
+const RIGHT: &str = r#"schema = 1
+name = "small"
+title = "A small one"
+shows = "What it shows."
+matters = "Why it matters."
+change = "What to change."
+
+[run]
+calls_until = "4s"
+
+[calls]
+rate = "50/s"
+
+[fleet]
+clients = 10
+
+[server]
+workers = 1
+service = "5ms"
+
+[[fault]]
+from = "1s"
+for = "1s"
+do = "errors"
+share = "100%"
+
+[[arm]]
+name = "ours"
+role = "test"
+policy = { retry = { max_attempts = 3 } }
+
+[[arm]]
+name = "naive"
+role = "control"
+misses = ["bounded"]
+policy = { retry = { max_attempts = 3 }, retry_budget = "off", breaker = "off" }
+
+[[threshold]]
+id = "bounded"
+metric = "attempts"
+from = "1s"
+until = "2s"
+at_most = "2x"
+"#;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse("small.toml", text)
+}
+
+/// What is told of the file with one thing said otherwise.
+fn told(from: &str, to: &str) -> ScenarioError {
+    assert!(RIGHT.contains(from), "{from}");
+    match parse(&RIGHT.replacen(from, to, 1)) {
+        Ok(_) => panic!("{to} is taken"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn a_file_that_is_right_is_read_and_judged() {
+    let scenario = parse(RIGHT).unwrap();
+    let plan = Plan { seeds: vec![0, 1], clients: None, threads: 1 };
+    let outcome = scenario.run(&plan, |_| ()).unwrap();
+    assert_eq!((outcome.verdict, outcome.runs), (Verdict::Pass, 4));
+    let fates: Vec<_> = outcome.rows.iter().map(|row| row.fate).collect();
+    assert_eq!(fates, [Fate::Held, Fate::MissedRightly]);
+    let many = Plan { clients: Some(0), ..plan };
+    assert_eq!(scenario.run(&many, |_| ()).unwrap_err().field(), "clients");
+}
+
+/// What is said otherwise, and the line, the column and the field of what is told.
+const MISTAKES: &[(&str, &str, usize, usize, &str, &str)] = &[
+    ("schema = 1\n", "", 1, 1, "schema", "is missing"),
+    (
+        "schema = 1",
+        "schema = 2",
+        1,
+        10,
+        "schema",
+        "`2` is not allowed; give a whole number from 1 to 1",
+    ),
+    ("workers = 1", "worker = 1", 18, 1, "server.worker", "did you mean `workers`?"),
+    ("workers = 1", "workers = 1 1", 18, 11, "", "not TOML"),
+    ("workers = 1", "workers = -1", 18, 11, "server.workers", "a whole number from 1"),
+    ("\"5ms\"", "5", 19, 11, "server.service", "`5` is not allowed; give a unit with the number"),
+    ("\"5ms\"", "\"5 ms\"", 19, 11, "server.service", "`5 ms` is not allowed"),
+    (
+        "\"5ms\"",
+        "{ exponentiel = \"5ms\" }",
+        19,
+        13,
+        "server.service.exponentiel",
+        "did you mean `exponential`?",
+    ),
+    (
+        "\"5ms\"",
+        "{ uniform = [\"9ms\", \"5ms\"] }",
+        19,
+        23,
+        "server.service.uniform",
+        "at least least",
+    ),
+    ("\"50/s\"", "50", 12, 8, "calls.rate", "`50` is not allowed; give a period"),
+    ("clients = 10", "clients = 99_000_000", 15, 11, "fleet.clients", "from 1 to 16000000"),
+    ("calls_until = \"4s\"", "calls_until = \"2h\"", 9, 15, "run.calls_until", "0s to 1h"),
+    ("do = \"errors\"", "do = \"error\"", 24, 6, "fault[0].do", "did you mean `errors`?"),
+    ("share = \"100%\"", "share = \"101%\"", 25, 9, "fault[0].share", "0% to 100%"),
+    ("share = \"100%\"", "times = 2", 25, 1, "fault[0].times", "there is no such key"),
+    ("role = \"test\"", "role = \"tset\"", 29, 8, "arm[0].role", "did you mean `test`?"),
+    (
+        "max_attempts = 3 }",
+        "max_attempts = 11 }",
+        30,
+        37,
+        "policy.retry.max_attempts",
+        "from 1 to 10",
+    ),
+    (
+        "misses = [\"bounded\"]",
+        "misses = [\"bound\"]",
+        35,
+        11,
+        "arm[1].misses[0]",
+        "the id of a threshold",
+    ),
+    ("misses = [\"bounded\"]\n", "", 32, 1, "arm[1].misses", "belongs to a control"),
+    (
+        "role = \"control\"\nmisses = [\"bounded\"]",
+        "role = \"baseline\"",
+        27,
+        1,
+        "arm",
+        "must fail",
+    ),
+    (
+        "metric = \"attempts\"",
+        "metric = \"writes\"",
+        40,
+        10,
+        "threshold[0].metric",
+        "one of amplification",
+    ),
+    ("at_most = \"2x\"", "at_most = 2", 43, 11, "threshold[0].at_most", "how many times in quotes"),
+    ("at_most = \"2x\"", "", 38, 1, "threshold[0]", "at_most and at_least"),
+    ("until = \"2s\"", "until = \"1s\"", 42, 9, "threshold[0].until", "after from"),
+    ("from = \"1s\"\nuntil", "until", 38, 1, "threshold[0].from", "is missing"),
+    (
+        "at_most = \"2x\"",
+        "at_most = \"2x\"\nof = \"our\"",
+        44,
+        6,
+        "threshold[0].of",
+        "did you mean `ours`?",
+    ),
+    (
+        "at_most = \"2x\"",
+        "at_most = \"2x\"\ncases = [\"a\"]",
+        44,
+        10,
+        "threshold[0].cases[0]",
+        "one of",
+    ),
+];
+
+#[test]
+fn every_mistake_is_told_with_its_field_and_its_place() {
+    for &(from, to, line, column, field, said) in MISTAKES {
+        let error = told(from, to);
+        let place = (error.line(), error.column(), error.field());
+        assert_eq!(place, (line, column, field), "{to}\n{error}");
+        assert!(error.said().contains(said), "{to}\n{error}");
+    }
+}
+
+#[test]
+fn an_error_points_into_the_file() {
+    assert_eq!(
+        told("\"5ms\"", "250").to_string(),
+        "small.toml:19:11: server.service: `250` is not allowed; give a unit with the number, like \
+         800ms, 5s or 1m30s\n19 | service = 250\n   |           ^"
+    );
+}
+
+#[test]
+fn what_is_too_much_is_refused() {
+    let arm = "\n[[arm]]\nname = \"x\"\nrole = \"test\"\n".repeat(65);
+    let error = parse(&RIGHT.replacen("\n[[arm]]", &format!("{arm}\n[[arm]]"), 1)).unwrap_err();
+    assert!(error.said().contains("at most 64"), "{error}");
+    let long = format!("{RIGHT}\n# {}", "x".repeat(300_000));
+    assert!(parse(&long).unwrap_err().said().contains("at most 262144 bytes"));
+    let deep = format!("{RIGHT}\nx = {}{}", "[".repeat(10_000), "]".repeat(10_000));
+    assert!(parse(&deep).is_err());
+    assert!(told("name = \"naive\"", "name = \"ours\"").said().contains("each arm another name"));
+}
+
+#[test]
+fn a_model_of_one_kind_takes_no_section_of_the_other() {
+    let error = told("[run]", "[contention]\nclients = 5\ndelay = \"1ms\"\n[run]");
+    assert_eq!((error.line(), error.field()), (11, "run"), "{error}");
+}

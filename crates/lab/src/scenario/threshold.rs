@@ -1,0 +1,326 @@
+//! What is measured of a run, and what of it is enough.
+
+use std::time::Duration;
+
+use seawall_policy::units::format_duration;
+use seawall_policy::{Ratio, Timestamp};
+
+use super::mistake::Mistake;
+use super::node::{Node, Value};
+use super::section::{LONGEST_RUN, Read, Section, duration};
+use crate::contention::Contended;
+use crate::fleet::Report;
+
+/// What came of one run.
+#[derive(Clone, Debug)]
+pub(super) enum Came {
+    Fleet(Box<Report>),
+    Contention(Contended),
+}
+
+/// A number that is drawn from a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Metric {
+    /// Attempts for each call of which any was sent.
+    Amplification,
+    /// Calls that were answered, of those that ended.
+    Success,
+    /// In a window, calls that were answered, of those that began.
+    Goodput,
+    /// In a window, attempts for each call that began.
+    Attempts,
+    /// In a window, work that nobody waited for any more, of all work.
+    Wasted,
+    /// From a point, until ten seconds follow whose goodput is 95 % of what is offered.
+    Recovery,
+    /// The time that half, 99 % or 99.9 % of the answered calls do not exceed.
+    P50,
+    P99,
+    P999,
+    /// Times a breaker opened.
+    Opened,
+    /// Writes the one row has seen.
+    Writes,
+    /// When the last client knew of its success.
+    Ended,
+}
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// Of the whole; written in per cent.
+    Share,
+    /// Times; written with an x.
+    Times,
+    /// Seconds; written as durations.
+    Time,
+    Count,
+}
+
+impl Metric {
+    const ALL: [(&'static str, Self, Unit); 12] = [
+        ("amplification", Self::Amplification, Unit::Times),
+        ("success", Self::Success, Unit::Share),
+        ("goodput", Self::Goodput, Unit::Share),
+        ("attempts", Self::Attempts, Unit::Times),
+        ("wasted", Self::Wasted, Unit::Share),
+        ("recovery", Self::Recovery, Unit::Time),
+        ("p50", Self::P50, Unit::Time),
+        ("p99", Self::P99, Unit::Time),
+        ("p999", Self::P999, Unit::Time),
+        ("opened", Self::Opened, Unit::Count),
+        ("writes", Self::Writes, Unit::Count),
+        ("ended", Self::Ended, Unit::Time),
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, metric, _)| *metric == self).map_or("", |(name, ..)| name)
+    }
+
+    pub(super) fn unit(self) -> Unit {
+        let row = Self::ALL.iter().find(|(_, metric, _)| *metric == self);
+        row.map_or(Unit::Count, |(.., unit)| *unit)
+    }
+
+    const fn is_of_contention(self) -> bool {
+        matches!(self, Self::Writes | Self::Ended)
+    }
+
+    const fn has_window(self) -> bool {
+        matches!(self, Self::Goodput | Self::Attempts | Self::Wasted)
+    }
+}
+
+/// Where the number has to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    AtMost,
+    AtLeast,
+}
+
+impl Side {
+    pub(super) const fn sign(self) -> &'static str {
+        match self {
+            Self::AtMost => "≤",
+            Self::AtLeast => "≥",
+        }
+    }
+}
+
+/// A number, and where it has to lie.
+#[derive(Clone, Debug)]
+pub(super) struct Threshold {
+    pub(super) id: String,
+    pub(super) metric: Metric,
+    /// Seconds of a window, or only its begin.
+    pub(super) from: usize,
+    pub(super) until: usize,
+    pub(super) side: Side,
+    pub(super) limit: f64,
+    /// In place of a number of its own, so many times that of this arm, of the same seed.
+    pub(super) of: Option<String>,
+    /// Whether the mean over seeds is held against it, and not every seed.
+    pub(super) is_of_mean: bool,
+    pub(super) cases: Vec<String>,
+    pub(super) arms: Vec<String>,
+    /// Whether no arms are said: those under test, and every baseline beside them.
+    pub(super) is_of_all: bool,
+}
+
+impl Threshold {
+    /// Reads one; of the arms that are said, or of `ours` if none is.
+    pub(super) fn read(
+        node: &Node,
+        path: &str,
+        cases: &[String],
+        arms: &[String],
+        ours: &[String],
+        is_contention: bool,
+    ) -> Read<Self> {
+        let keys = [
+            "id", "metric", "from", "until", "at_most", "at_least", "of", "judge", "cases", "arms",
+        ];
+        let section = Section::new(node, path, &keys)?;
+        let fits = |metric: &Metric| metric.is_of_contention() == is_contention;
+        let metrics: Vec<_> =
+            Metric::ALL.iter().filter(|row| fits(&row.1)).map(|row| (row.0, row.1)).collect();
+        let metric =
+            section.choice("metric", &metrics)?.ok_or_else(|| section.missing("metric"))?;
+        let (side, key) = match (section.node("at_most"), section.node("at_least")) {
+            (Some(_), None) => (Side::AtMost, "at_most"),
+            (None, Some(_)) => (Side::AtLeast, "at_least"),
+            _ => return Err(Mistake::new(node.at, path, "needs one of at_most and at_least")),
+        };
+        let of = match section.text("of")? {
+            None => None,
+            Some(_) => Some(one_arm(&section, arms)?),
+        };
+        let unit = if of.is_some() { Unit::Times } else { metric.unit() };
+        let limit = section.node(key).ok_or_else(|| section.missing(key))?;
+        let (from, until) = window(&section, metric)?;
+        Ok(Self {
+            id: section.said("id", MOST_NAME)?,
+            metric,
+            from,
+            until,
+            side,
+            limit: value(limit, &section.path(key), unit)?,
+            of,
+            is_of_mean: section
+                .choice("judge", &[("each", false), ("mean", true)])?
+                .unwrap_or(false),
+            is_of_all: section.node("arms").is_none(),
+            cases: section.names("cases", cases)?,
+            arms: if section.node("arms").is_some() {
+                section.names("arms", arms)?
+            } else {
+                ours.to_vec()
+            },
+        })
+    }
+
+    /// The number of one run.
+    pub(super) fn measure(&self, came: &Came) -> f64 {
+        match came {
+            Came::Fleet(report) => self.of_fleet(report),
+            Came::Contention(came) => match self.metric {
+                Metric::Writes => came.writes as f64,
+                _ => came.ended.since(Timestamp::ZERO).as_secs_f64(),
+            },
+        }
+    }
+
+    fn of_fleet(&self, report: &Report) -> f64 {
+        let part =
+            |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let window = report.between(self.from, self.until);
+        let time = |share| report.times.quantile(share).as_secs_f64();
+        match self.metric {
+            Metric::Amplification => report.amplification(),
+            Metric::Success => report.success(),
+            Metric::Goodput => part(window.good, window.offered),
+            Metric::Attempts => part(window.attempts, window.offered),
+            Metric::Wasted => part(window.wasted, window.wasted + window.worked),
+            Metric::Recovery => recovery(report, self.from),
+            Metric::P50 => time(0.5),
+            Metric::P99 => time(0.99),
+            Metric::P999 => time(0.999),
+            Metric::Opened => report.opened as f64,
+            Metric::Writes | Metric::Ended => 0.0,
+        }
+    }
+
+    /// How far a number lies on the right side of the limit, as a share of the limit; below zero
+    /// on the wrong one.
+    pub(super) fn margin(&self, number: f64, limit: f64) -> f64 {
+        let off = match self.side {
+            Side::AtMost => limit - number,
+            Side::AtLeast => number - limit,
+        };
+        if limit > 0.0 { off / limit } else { off }
+    }
+
+    /// In words: what is measured, and what it has to be.
+    pub(super) fn said(&self) -> String {
+        let side = match self.side {
+            Side::AtMost => "at most",
+            Side::AtLeast => "at least",
+        };
+        let window = match self.metric {
+            metric if metric.has_window() => format!(" in {}..{} s", self.from, self.until),
+            Metric::Recovery => format!(" from {} s", self.from),
+            _ => String::new(),
+        };
+        let limit = match &self.of {
+            Some(arm) => format!("{} of “{arm}”", shown(self.limit, Unit::Times)),
+            None => shown(self.limit, self.metric.unit()),
+        };
+        let mean = if self.is_of_mean { ", mean of the seeds" } else { "" };
+        format!("{}{window} {side} {limit}{mean}", self.metric.name())
+    }
+}
+
+/// The seconds that a metric is of, where it is of some.
+fn window(section: &Section<'_>, metric: Metric) -> Read<(usize, usize)> {
+    let second = |key| -> Read<Option<usize>> {
+        let Some(at) = section.point(key)? else { return Ok(None) };
+        let whole = at.since(Timestamp::ZERO);
+        if whole.subsec_nanos() > 0 {
+            return Err(section.refused(key, "whole seconds"));
+        }
+        Ok(usize::try_from(whole.as_secs()).ok())
+    };
+    let (from, until) = (second("from")?, second("until")?);
+    for key in ["from", "until"] {
+        let takes = metric.has_window() || (key == "from" && metric == Metric::Recovery);
+        if section.node(key).is_some() != takes {
+            let said = if takes { "is missing" } else { "has no effect on this metric" };
+            return Err(Mistake::new(section.at(key), &section.path(key), said));
+        }
+    }
+    if metric.has_window() && until <= from {
+        return Err(section.refused("until", "a time after from"));
+    }
+    Ok((from.unwrap_or(0), until.unwrap_or(0)))
+}
+
+fn one_arm(section: &Section<'_>, arms: &[String]) -> Read<String> {
+    let named: Vec<_> = arms.iter().map(|arm| (arm.as_str(), arm.clone())).collect();
+    section.choice("of", &named)?.ok_or_else(|| section.missing("of"))
+}
+
+/// Seconds from `from` until ten begin whose goodput is 95 % of what is offered; infinite if none
+/// do.
+fn recovery(report: &Report, from: usize) -> f64 {
+    const LOOK: usize = 10;
+    let last = report.seconds.len().saturating_sub(LOOK);
+    let healed = (from..last).find(|&second| {
+        let window = report.between(second, second + LOOK);
+        window.offered > 0 && window.good * 100 >= window.offered * 95
+    });
+    healed.map_or(f64::INFINITY, |second| (second - from) as f64)
+}
+
+/// A limit in the unit of what it limits.
+fn value(node: &Node, path: &str, unit: Unit) -> Read<f64> {
+    let refused = |allowed| Mistake::refused(node.at, path, node.shown(), allowed);
+    let text = node.shown();
+    let decimal =
+        |text: &str| text.parse::<Ratio>().ok().map(|it| f64::from(it.millionths()) / 1e6);
+    match (unit, &node.value) {
+        (Unit::Share, Value::Text(_)) if text.ends_with('%') => decimal(&text),
+        (Unit::Times, Value::Text(_)) => {
+            text.strip_suffix('x').filter(|text| !text.ends_with('%')).and_then(decimal)
+        }
+        (Unit::Time, _) => {
+            let time = duration(node, path)?;
+            (time <= LONGEST_RUN).then_some(time.as_secs_f64())
+        }
+        (Unit::Count, Value::Bare(_)) => text.parse::<u32>().ok().map(f64::from),
+        _ => None,
+    }
+    .ok_or_else(|| {
+        refused(match unit {
+            Unit::Share => "a percentage in quotes, like \"95%\"",
+            Unit::Times => "how many times in quotes, like \"1.1x\"",
+            Unit::Time => "a duration up to 1h",
+            Unit::Count => "a whole number",
+        })
+    })
+}
+
+/// A number as a person reads it.
+pub(super) fn shown(number: f64, unit: Unit) -> String {
+    if !number.is_finite() {
+        return "never".to_owned();
+    }
+    match unit {
+        Unit::Share => format!("{:.1}%", number * 100.0),
+        Unit::Times => format!("{number:.3}x"),
+        Unit::Time => format_duration(Duration::from_secs_f64(number.max(0.0))),
+        Unit::Count => format!("{number:.1}").trim_end_matches(".0").to_owned(),
+    }
+}
+
+/// Characters of a name in a file. Source: own choice.
+pub(super) const MOST_NAME: usize = 60;

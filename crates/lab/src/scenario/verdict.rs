@@ -1,0 +1,258 @@
+//! Runs a scenario, holds what came against its thresholds, and judges.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use seawall_policy::ConfigError;
+
+use super::model::Model;
+use super::threshold::{Came, Threshold, Unit, shown};
+use super::{Cell, Role, Scenario};
+use crate::seeds::over_seeds;
+use crate::stats::Interval;
+
+/// How a scenario is run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Every arm of every case is run with each of these.
+    pub seeds: Vec<u64>,
+    /// In place of the clients that the file says.
+    pub clients: Option<u32>,
+    /// Threads to run on; they change nothing of the outcome.
+    pub threads: usize,
+}
+
+/// What a scenario came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// What is under test holds every threshold, and every control misses its own.
+    Pass,
+    /// Something under test misses a threshold.
+    Fail,
+    /// A control holds what it must miss: nothing is shown by the others.
+    Invalid,
+}
+
+impl Verdict {
+    /// In a word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// What became of an arm at a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Under test, and it holds.
+    Held,
+    /// Under test, and it does not.
+    Missed,
+    /// A control that misses it, as it must.
+    MissedRightly,
+    /// A control that holds it.
+    HeldWrongly,
+    /// A baseline that holds it, or does not.
+    Compared(bool),
+}
+
+impl Fate {
+    /// In a word or two.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "pass",
+            Self::Missed => "FAIL",
+            Self::MissedRightly => "fails, as it must",
+            Self::HeldWrongly => "INVALID: must fail",
+            Self::Compared(true) => "(holds)",
+            Self::Compared(false) => "(misses)",
+        }
+    }
+}
+
+/// An arm in a case, held against a threshold.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The case; empty if the scenario has only one.
+    pub case: String,
+    /// The arm.
+    pub arm: String,
+    /// What the arm is there for.
+    pub role: Role,
+    /// The threshold's id.
+    pub threshold: String,
+    /// What it asks for, in words.
+    pub asks: String,
+    /// What was measured, over the seeds.
+    pub measured: Interval,
+    /// The mean, as a person reads it.
+    pub shown: String,
+    /// Half of its 95 % interval likewise; empty for one seed.
+    pub give_or_take: String,
+    /// What it had to be; the mean over the seeds where it is another arm's.
+    pub limit: f64,
+    /// The same as a person reads it, with its side.
+    pub limit_shown: String,
+    /// How far it is on the right side, as a share of the limit: of the seed that is worst, or of
+    /// the mean if that is judged.
+    pub margin: f64,
+    /// That seed.
+    pub seed: u64,
+    /// Whether the mean over the seeds was judged, and not each.
+    pub is_of_mean: bool,
+    /// Seeds that miss it.
+    pub misses: usize,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What came of a scenario.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// All of it in a word.
+    pub verdict: Verdict,
+    /// Case by case, arm by arm, threshold by threshold.
+    pub rows: Vec<Row>,
+    /// Runs that were made.
+    pub runs: usize,
+    /// Events that were simulated.
+    pub events: u64,
+    /// A digest of every event of every run.
+    pub digest: u64,
+}
+
+impl Scenario {
+    /// How many runs a plan amounts to.
+    #[must_use]
+    pub fn runs(&self, plan: &Plan) -> usize {
+        self.cells.len() * plan.seeds.len()
+    }
+
+    /// Runs it. After each run `on_run` is told how many there have been.
+    ///
+    /// # Errors
+    /// No seeds, or a number of clients that the file's fleet cannot have.
+    pub fn run(&self, plan: &Plan, on_run: impl Fn(usize) + Sync) -> Result<Outcome, ConfigError> {
+        if plan.seeds.is_empty() {
+            return Err(ConfigError::new("seeds", 0, "at least 1"));
+        }
+        let models: Vec<_> = self.cells.iter().map(|cell| model(cell, plan)).collect();
+        models.iter().try_for_each(Model::check)?;
+        let done = AtomicUsize::new(0);
+        let places: Vec<u64> = (0..).take(self.runs(plan)).collect();
+        let came = over_seeds(&places, plan.threads, |place| {
+            let place = usize::try_from(place).unwrap_or(0);
+            let (cell, seed) = (place / plan.seeds.len(), plan.seeds[place % plan.seeds.len()]);
+            let came = match &models[cell] {
+                Model::Fleet(fleet) => fleet.run(seed).map(|report| Came::Fleet(Box::new(report))),
+                Model::Contention(contention) => Ok(Came::Contention(contention.run(seed))),
+            };
+            on_run(done.fetch_add(1, Ordering::Relaxed) + 1);
+            came
+        });
+        let came = came.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(self.judge(plan, &came))
+    }
+
+    fn judge(&self, plan: &Plan, came: &[Came]) -> Outcome {
+        let of_cell = |place: usize| &came[place * plan.seeds.len()..][..plan.seeds.len()];
+        let mut rows = Vec::new();
+        for (place, cell) in self.cells.iter().enumerate() {
+            for threshold in self.thresholds.iter().filter(|it| self.applies(it, cell)) {
+                let is_other = |other: &Cell| {
+                    let name = &self.arms[other.arm].name;
+                    other.case == cell.case && Some(name) == threshold.of.as_ref()
+                };
+                let other = self.cells.iter().position(is_other).map(of_cell);
+                rows.push(self.row(cell, threshold, of_cell(place), other, &plan.seeds));
+            }
+        }
+        let any = |fate| rows.iter().any(|row: &Row| row.fate == fate);
+        let verdict = match (any(Fate::HeldWrongly), any(Fate::Missed)) {
+            (true, _) => Verdict::Invalid,
+            (false, true) => Verdict::Fail,
+            (false, false) => Verdict::Pass,
+        };
+        let sums = came.iter().map(|came| match came {
+            Came::Fleet(report) => (report.events, report.digest),
+            Came::Contention(came) => (0, came.digest),
+        });
+        let (events, digest) = sums.fold((0, 0_u64), |sum, (events, digest)| {
+            (sum.0 + events, sum.1.rotate_left(7) ^ digest)
+        });
+        Outcome { verdict, rows, runs: came.len(), events, digest }
+    }
+
+    fn row(
+        &self,
+        cell: &Cell,
+        threshold: &Threshold,
+        came: &[Came],
+        other: Option<&[Came]>,
+        seeds: &[u64],
+    ) -> Row {
+        let numbers: Vec<_> = came.iter().map(|came| threshold.measure(came)).collect();
+        let limits: Vec<_> = match other {
+            None => vec![threshold.limit; came.len()],
+            Some(other) => {
+                other.iter().map(|came| threshold.limit * threshold.measure(came)).collect()
+            }
+        };
+        let measured = Interval::of(numbers.iter().copied());
+        let limit = Interval::of(limits.iter().copied()).mean;
+        let margins = numbers.iter().zip(&limits).map(|(n, limit)| threshold.margin(*n, *limit));
+        let margins: Vec<_> = margins.collect();
+        // One of no number at all, such as infinite less infinite, counts as missed.
+        let misses = margins.iter().filter(|margin| margin.is_nan() || **margin < 0.0).count();
+        let worst = margins.iter().zip(seeds).min_by(|a, b| a.0.total_cmp(b.0));
+        let (worst, seed) = worst.map_or((0.0, 0), |(margin, seed)| (*margin, *seed));
+        let margin = match threshold.is_of_mean {
+            true => threshold.margin(measured.mean, limit),
+            false => worst,
+        };
+        let holds = margin >= 0.0;
+        // One unlucky seed does not make a control fail.
+        let misses_mostly = match threshold.is_of_mean {
+            true => !holds,
+            false => misses * 2 > came.len(),
+        };
+        let arm = &self.arms[cell.arm];
+        let fate = match (arm.role, holds) {
+            (Role::Test, true) => Fate::Held,
+            (Role::Test, false) => Fate::Missed,
+            (Role::Control, _) if misses_mostly => Fate::MissedRightly,
+            (Role::Control, _) => Fate::HeldWrongly,
+            (Role::Baseline, holds) => Fate::Compared(holds),
+        };
+        let unit = threshold.metric.unit();
+        Row {
+            case: cell.case.clone(),
+            arm: arm.name.clone(),
+            role: arm.role,
+            threshold: threshold.id.clone(),
+            asks: threshold.said(),
+            measured,
+            shown: shown(measured.mean, unit),
+            give_or_take: give_or_take(measured.half, unit),
+            limit,
+            limit_shown: format!("{} {}", threshold.side.sign(), shown(limit, unit)),
+            margin,
+            seed,
+            is_of_mean: threshold.is_of_mean,
+            misses,
+            fate,
+        }
+    }
+}
+
+fn give_or_take(half: f64, unit: Unit) -> String {
+    if half.is_finite() { format!("±{}", shown(half, unit)) } else { String::new() }
+}
+
+fn model(cell: &Cell, plan: &Plan) -> Model {
+    plan.clients.map_or_else(|| cell.model.clone(), |clients| cell.model.with_clients(clients))
+}
