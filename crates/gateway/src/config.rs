@@ -101,10 +101,7 @@ impl GatewayConfig {
         listen: Option<SocketAddr>,
         admin: Option<SocketAddr>,
     ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
-        let name = path.display().to_string();
-        let text =
-            read_bounded(path).map_err(|why| ConfigErrors::unreadable(name.clone(), &why))?;
-        parse(text, name, Some(path), &Overrides { listen, admin }, &environment)
+        Self::load_by(read_once, path, listen, admin)
     }
 
     /// As [`load_with`](Self::load_with), for a file that was read before: what is no file any more
@@ -114,13 +111,18 @@ impl GatewayConfig {
         listen: Option<SocketAddr>,
         admin: Option<SocketAddr>,
     ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
-        match std::fs::metadata(path) {
-            Ok(known) if !known.is_file() => {
-                let why = std::io::Error::other("not a file");
-                Err(ConfigErrors::unreadable(path.display().to_string(), &why))
-            }
-            _ => Self::load_with(path, listen, admin),
-        }
+        Self::load_by(|path| crate::file::read(path, MAX_BYTES), path, listen, admin)
+    }
+
+    fn load_by(
+        read: impl FnOnce(&Path) -> std::io::Result<Vec<u8>>,
+        path: &Path,
+        listen: Option<SocketAddr>,
+        admin: Option<SocketAddr>,
+    ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
+        let name = path.display().to_string();
+        let text = read(path).map_err(|why| ConfigErrors::unreadable(name.clone(), &why))?;
+        parse(text, name, Some(path), &Overrides { listen, admin }, &environment)
     }
 
     /// Reads `text`, which errors call `name`.
@@ -165,8 +167,9 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The file, or a byte more than it may have.
-fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+/// The file, or a byte more than it may have. It may be a pipe: another program's answer, which
+/// whoever starts this one waits for.
+fn read_once(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -28,6 +28,7 @@ mod config;
 mod credentials;
 mod diagnostics;
 mod exchange;
+mod file;
 mod forwards;
 mod gateway;
 mod grpc;

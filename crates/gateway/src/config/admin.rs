@@ -5,7 +5,6 @@
 //! and not where the configuration is written out.
 
 use std::fmt;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -105,11 +104,9 @@ pub(super) fn admin(mut scope: Scope<'_>, raw: &RawAdmin) -> (SocketAddr, AdminA
 
 /// The token in a file, without the end of its line.
 fn read_token(path: &Path) -> Result<AdminToken, String> {
-    let mut text = String::new();
-    let limit = LONGEST as u64 + 3;
-    let read =
-        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text));
-    read.map_err(|why| format!("cannot be read: {why}"))?;
+    let read = crate::file::read(path, LONGEST as u64 + 2);
+    let bytes = read.map_err(|why| format!("cannot be read: {why}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| "cannot be read: it is not UTF-8")?;
     let token = text.strip_suffix('\n').unwrap_or(&text);
     let token = token.strip_suffix('\r').unwrap_or(token);
     AdminToken::parse(token).map_err(|allowed| format!("holds no token; write one of {allowed}"))

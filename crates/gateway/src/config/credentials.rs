@@ -4,7 +4,7 @@
 //! The secret comes from a file and from nowhere else: a configuration is shown, diffed and logged.
 //! No error has it, nor what stands in the file beside it.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,13 +130,9 @@ fn is_token(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(fits)
 }
 
-/// A named pipe would be waited for, so that only what is a file is opened.
+/// The file, if it is not larger than it may be.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a file"));
-    }
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let bytes = crate::file::read(path, FILE_BYTES_MAX)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("larger than 64KiB"));
     }

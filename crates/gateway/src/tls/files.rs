@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -153,8 +153,7 @@ impl Contents {
 
 /// The file, if it is not larger than it may be.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let bytes = crate::file::read(path, FILE_BYTES_MAX)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("larger than 1MiB"));
     }
