@@ -235,3 +235,36 @@ fn the_manual_has_a_page_of_all_and_one_of_each_command() {
     }
     assert_eq!(seawall(&["man", "dance"]).status.code(), Some(2));
 }
+
+#[test]
+fn the_image_is_built_from_all_that_the_build_reads() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let ignored = std::fs::read_to_string(root.join(".dockerignore")).unwrap();
+    let let_in: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let mut included = 0;
+    let mut folders = vec![root.join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            // What only tests read is not part of the binary.
+            if path.is_dir() && name != "tests" {
+                folders.push(path);
+                continue;
+            }
+            if !name.ends_with(".rs") || name == "tests.rs" {
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            for rest in source.split("include_str!(\"").skip(1) {
+                let file = rest.split('"').next().unwrap();
+                let file = path.parent().unwrap().join(file).canonicalize().unwrap();
+                let file = file.strip_prefix(&root).unwrap();
+                let top = file.components().next().unwrap().as_os_str().to_str().unwrap();
+                assert!(let_in.contains(&top), "{} includes {}", path.display(), file.display());
+                included += 1;
+            }
+        }
+    }
+    assert!(included > 0);
+}

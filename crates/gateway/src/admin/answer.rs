@@ -34,7 +34,9 @@ pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) 
     if let Err(refused) = check_body(body).await {
         return refused.answer();
     }
-    let query = match Query::parse(head.uri.query().unwrap_or(""), known.parameters()) {
+    // Probes and scrapers put in what they like, and it changes nothing.
+    let query = head.uri.query().filter(|_| !known.is_probe()).unwrap_or("");
+    let query = match Query::parse(query, known.parameters()) {
         Ok(query) => query,
         Err(error) => return Refusal::of(StatusCode::BAD_REQUEST, error).answer(),
     };
@@ -85,6 +87,10 @@ enum Known {
 }
 
 impl Known {
+    const fn is_probe(self) -> bool {
+        matches!(self, Self::Live | Self::Ready | Self::Metrics)
+    }
+
     const fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::Upstreams => &["format"],

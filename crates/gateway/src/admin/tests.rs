@@ -239,6 +239,15 @@ async fn state_is_told_in_json_and_upstreams_in_a_table_too() {
 }
 
 #[tokio::test]
+async fn what_probes_and_scrapers_add_to_a_path_changes_nothing() {
+    let served = serve().await;
+    for path in ["/livez?at=1", "/ready?at=1", "/metrics?format=any&format=other"] {
+        assert_ne!(ask(served.address, &format!("GET {path}"), "").await.0, 400, "{path}");
+    }
+    assert_eq!(ask(served.address, "GET /queues?at=1", "").await.0, 400, "others tell a typo");
+}
+
+#[tokio::test]
 async fn head_answers_as_get_without_a_body() {
     let served = serve().await;
     for path in ["/", "/livez", "/metrics", "/upstreams", "/queues", "/retries", "/config_dump"] {
@@ -311,7 +320,7 @@ async fn unknown_paths_methods_and_parameters_are_refused_by_name() {
         assert_eq!(status, 405, "{line}");
         assert!(format!("{head}\r\n").contains(allow), "{line}: {head}");
     }
-    assert_eq!(problem(served.address, "GET /livez?x=1", "").await.1, "query");
+    assert_eq!(problem(served.address, "GET /queues?x=1", "").await.1, "query");
     let (status, field, ..) = problem(served.address, "GET /upstreams?format=xml", "").await;
     assert_eq!((status, field.as_str()), (400, "format"));
 }
