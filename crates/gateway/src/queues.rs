@@ -6,6 +6,7 @@
 use crate::admin::QueueView;
 use crate::config::Protocol;
 use crate::gateway::{Gateway, Upstream, millis};
+use crate::reload::READINGS_MAX;
 use crate::server::{BACKLOG, ConnectionGauges};
 
 /// All of them but those of the admin port, which lists its own.
@@ -84,7 +85,7 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
     queues.extend(gateway.access_log.depth().map(|depth| of_writer(depth, "access log")));
     let lookups = resolver.max_in_flight as u64;
     let files = u64::from(gateway.config.kill_switch.is_some())
-        + 2 * u64::from(gateway.config.origin.file().is_some());
+        + (1 + READINGS_MAX as u64) * u64::from(gateway.config.origin.file().is_some());
     // One look in turn, and one for a signal.
     let files = files + if gateway.tls.is_empty() { 0 } else { 2 };
     let proofs = gateway.upstreams.iter().filter(|it| it.proof.is_some()).count() as u64;
@@ -116,7 +117,8 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
         row(
             "blocking threads",
             lookups + files + proofs,
-            "cannot be: one for each name lookup, one that looks at each file, one that reads it",
+            "cannot be: one for each name lookup, one that looks at each file, one that reads it, \
+             and those that hang",
         ),
         QueueView {
             depth: Some(gateway.kill_switch.list().len() as u64),

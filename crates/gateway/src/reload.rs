@@ -7,7 +7,10 @@
 //! request that begins from then on.
 //!
 //! One reload at a time; asked for again and again meanwhile, one more follows. A process that
-//! drains reloads nothing.
+//! drains reloads nothing. What was refused is tried again every few seconds: it may name a
+//! certificate whose key came later.
+
+mod reading;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,14 +21,17 @@ use parking_lot::Mutex;
 use seawall::FileWatch;
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
+pub(crate) use self::reading::READINGS_MAX;
+use self::reading::Readings;
 use crate::access_log::AccessLog;
 use crate::boot::{listener_options, open_listener, server_options};
 use crate::config::{AccessLog as LogTo, GatewayConfig, MAX_BYTES};
 use crate::diagnostics::Topic;
 use crate::gateway::Gateway;
 use crate::server::{Control, DrainPhase, DrainView, Listener, Listening};
+use crate::tls::TlsStore;
 
 /// The configuration in force, and the way to another.
 #[derive(Debug)]
@@ -38,6 +44,7 @@ pub(crate) struct Reloader {
     owns_log: bool,
     /// Held while a reload is under way.
     one: tokio::sync::Mutex<()>,
+    readings: Readings,
     asked: Notify,
     asked_by: Mutex<&'static str>,
     status: Mutex<Status>,
@@ -109,6 +116,7 @@ impl Reloader {
             file_limit,
             owns_log,
             one: tokio::sync::Mutex::default(),
+            readings: Readings::new(),
             asked: Notify::new(),
             asked_by: Mutex::new(""),
             status: Mutex::new(Status { in_force_since, ..Status::default() }),
@@ -164,9 +172,24 @@ impl Reloader {
         // What is new or wrong there is told there.
         let tls = Arc::clone(&self.gateway.load().tls);
         if !tls.is_empty() {
-            tls.reload_apart().await;
+            tls.reload().await;
         }
         reloaded
+    }
+
+    /// What was refused may be fit by now: a file that it names was half written, and is whole.
+    async fn try_again(&self) {
+        let _one = self.one.lock().await;
+        let Some(before) = self.status().refused else { return };
+        // What hangs is left to who asks.
+        if self.readings.hang() || self.drain.borrow().phase != DrainPhase::Serving {
+            return;
+        }
+        match self.read_and_take(true).await {
+            Some(Reloaded::Refused(why)) if why == before => {}
+            Some(reloaded) => self.tell("another try", &reloaded),
+            None => {}
+        }
     }
 
     /// Nothing if the text is the one in force and nobody asked to look closer.
@@ -175,32 +198,24 @@ impl Reloader {
             return closely.then(|| Reloaded::Refused("the process is leaving".to_owned()));
         }
         let old = self.gateway.load_full();
-        let origin = old.config.origin.clone();
-        let reading = tokio::task::spawn_blocking(move || origin.read());
-        let config = match timeout(READING, reading).await {
-            Ok(Ok(Some(Ok((config, _))))) => config,
-            Ok(Ok(Some(Err(errors)))) => return Some(Reloaded::Refused(errors.to_string())),
-            Ok(Ok(None)) => {
-                let why = "there is no file to read again: it was started with --upstream";
-                return Some(Reloaded::Refused(why.to_owned()));
-            }
-            Ok(Err(_)) | Err(_) => {
-                let why = format!("reading the file took longer than {READING:?}");
-                return Some(Reloaded::Refused(why));
-            }
+        let taken = match self.readings.read(&old, closely).await {
+            Ok(Some((config, tls))) => self.take(&old, config, tls).await,
+            Ok(None) => return closely.then_some(Reloaded::Unchanged),
+            Err(why) => Err(why),
         };
-        let same_text = config.origin.hash() == old.config.origin.hash();
-        if same_text && (!closely || config == old.config) {
-            return closely.then_some(Reloaded::Unchanged);
-        }
-        Some(match self.take(&old, config).await {
+        Some(match taken {
             Ok(()) => Reloaded::Applied,
             Err(why) => Reloaded::Refused(why),
         })
     }
 
     /// Puts a checked configuration in force, or says why it cannot be.
-    async fn take(&self, old: &Arc<Gateway>, config: GatewayConfig) -> Result<(), String> {
+    async fn take(
+        &self,
+        old: &Arc<Gateway>,
+        config: GatewayConfig,
+        tls: Arc<TlsStore>,
+    ) -> Result<(), String> {
         if config.admin != old.config.admin {
             let (now, then) = (old.config.admin, config.admin);
             return Err(format!("admin.address: {then} in place of {now} needs a restart"));
@@ -213,7 +228,7 @@ impl Reloader {
             sockets.push(socket.transpose().map_err(|error| error.to_string())?);
         }
         let access_log = self.access_log(old, &config)?;
-        let gateway = old.succeed(config, access_log).map_err(|error| error.to_string())?;
+        let gateway = old.succeed(config, tls, access_log).map_err(|error| error.to_string())?;
         let options = server_options(&gateway.config, self.file_limit);
         let listeners = gateway.config.listeners.iter().zip(numbers).zip(sockets).enumerate();
         let listening = |(index, ((listener, number), socket))| {
@@ -312,13 +327,27 @@ impl Reloader {
     }
 }
 
-/// Follows the file for as long as it is polled; at once over where there is none.
+/// Follows the file for as long as it is polled, and tries again what was refused; at once over
+/// where there is none.
 pub(crate) async fn watch_file(reloader: &Reloader) {
     let Some(path) = reloader.gateway().config.origin.file().map(Path::to_owned) else { return };
     let mut watch = FileWatch::new(LOOK_EVERY, MAX_BYTES);
-    loop {
-        watch.changed(|| vec![path.clone()]).await;
-        reloader.file_changed().await;
+    let follow = async {
+        loop {
+            watch.changed(|| vec![path.clone()]).await;
+            reloader.file_changed().await;
+        }
+    };
+    let again = async {
+        loop {
+            sleep(AGAIN_EVERY).await;
+            reloader.try_again().await;
+        }
+    };
+    // Neither ends.
+    tokio::select! {
+        () = follow => {}
+        () = again => {}
     }
 }
 
@@ -335,8 +364,8 @@ fn set_modes(gateway: &Gateway) {
     }
 }
 
-/// The longest a file may take to be read. Source: seawall-design.
-const READING: Duration = Duration::from_secs(5);
+/// Source: seawall-design.
+const AGAIN_EVERY: Duration = Duration::from_secs(5);
 /// Source: seawall-design.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::dump::Given;
 use super::report::{ConfigErrors, Source, Warning};
-use super::{GatewayConfig, Overrides};
+use super::{GatewayConfig, MAX_BYTES, Overrides};
 
 /// The text of a configuration, and the file it was read from. It says nothing about what was
 /// configured, so any two are equal.
@@ -61,6 +61,12 @@ impl Origin {
     /// What its variables gave.
     pub(super) fn given(&self) -> Given {
         self.0.as_ref().map(|written| written.given.clone()).unwrap_or_default()
+    }
+
+    /// Whether the file's text is still this one. Blocks.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        let bytes = self.file().and_then(|file| crate::file::read(file, MAX_BYTES).ok());
+        bytes.is_some_and(|bytes| format!("{:016x}", fnv1a(&bytes)) == self.hash())
     }
 
     /// Reads the file again, with the same addresses in place of its own; nothing where there is

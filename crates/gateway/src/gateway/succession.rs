@@ -24,7 +24,7 @@ use crate::headers::Fields;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::route::{self, RouteTable};
-use crate::tls::UpstreamTls;
+use crate::tls::{TlsStore, UpstreamTls};
 use crate::upstream::{Pool, Resolver};
 
 /// A configuration in which nothing can fail any more.
@@ -56,13 +56,15 @@ impl Prepared {
 }
 
 impl Gateway {
-    /// Takes a new configuration over, and gives the gateway that it makes of this one.
+    /// Takes a new configuration over, and gives the gateway that it makes of this one. `tls` is
+    /// what [`TlsStore::succeed`] made of the configuration: that reads files, this does not.
     ///
     /// # Errors
     /// What the policies refuse; nothing has changed then.
     pub(crate) fn succeed(
         &self,
         config: GatewayConfig,
+        tls: Arc<TlsStore>,
         access_log: AccessLog,
     ) -> Result<Arc<Self>, ConfigError> {
         let Prepared { config, params, fields, routes } = Prepared::new(config, &self.pseudonym)?;
@@ -70,7 +72,6 @@ impl Gateway {
         let addresses: Vec<_> = config.listeners.iter().map(|at| at.address.to_string()).collect();
         let listeners = numbers(&mut listener_names, &addresses);
         // What is new first: it may be refused.
-        let tls = self.tls.succeed(&self.config, &config)?;
         let shared = |index| (&self.resolver, tls.upstream(index).cloned(), self.clock);
         let mut fresh = HashMap::new();
         for (index, (upstream, params)) in config.upstreams.iter().zip(&params).enumerate() {

@@ -7,6 +7,7 @@ use seawall::Clock;
 use seawall_policy::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::*;
 use crate::SCHEMA;
@@ -564,4 +565,77 @@ async fn what_needs_a_restart_is_said_in_the_answer_in_a_line_and_in_the_metric(
     let line = text.lines().last().unwrap();
     assert!(line.contains(" WARN configuration not reloaded: the one in force stays"), "{line}");
     assert!(line.contains("admin.address: [::1]:0 in place of"), "{line}");
+}
+
+/// A certificate and its key that are not those of [`Files`].
+fn fresh_pair() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    (certificate.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// A gateway that serves TLS and follows its file, on virtual time.
+fn following(name: &str) -> (Files, Value, Reloading, JoinHandle<()>) {
+    let files = Files::new(name);
+    let (config, _) = both("listeners[].tls.cert", "{dir}/a.crt", SERVES);
+    let clock = Clock::new();
+    let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+    let reloading = Reloading::new(made(files.write(&config), &diagnostics, clock));
+    let reloader = Arc::clone(&reloading.reloader);
+    let follows = tokio::spawn(async move { watch_file(&reloader).await });
+    (files, config, reloading, follows)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_beside_a_pair_half_rotated_is_in_force_once_the_pair_is_whole() {
+    let (files, mut config, mut reloading, follows) = following("reload-half");
+    sleep(LOOK_EVERY * 4).await;
+    let (certificate, key) = fresh_pair();
+    std::fs::write(files.0.join("a.crt"), certificate).unwrap();
+    put(&mut config, "upstreams.<name>.timeouts.total", "20s");
+    let text = config.to_string().replace("{dir}", &files.0.display().to_string());
+    std::fs::write(files.file(), text).unwrap();
+    // Tried again and again, and told once.
+    sleep(AGAIN_EVERY * 4).await;
+    let status = reloading.reloader.status();
+    assert_eq!(status.counts, [0, 0, 1]);
+    let why = status.refused.unwrap();
+    assert!(why.contains("this is another's"), "{why}");
+    std::fs::write(files.0.join("a.key"), key).unwrap();
+    let change = timeout(AGAIN_EVERY * 4, reloading.changes.recv()).await.unwrap().unwrap();
+    change.done.send(()).unwrap();
+    sleep(AGAIN_EVERY).await;
+    let status = reloading.reloader.status();
+    assert_eq!((status.counts, status.refused), ([1, 0, 1], None));
+    let total = reloading.reloader.gateway().config.upstreams[0].timeouts.total;
+    assert_eq!(total, Duration::from_secs(20));
+    follows.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotation_right_after_the_start_is_no_change_of_the_file() {
+    let (files, _, reloading, follows) = following("reload-first");
+    std::fs::write(files.0.join("a.crt"), fresh_pair().0).unwrap();
+    sleep(AGAIN_EVERY * 4).await;
+    let status = reloading.reloader.status();
+    assert_eq!((status.counts, status.refused), ([0; 3], None));
+    follows.abort();
+}
+
+#[tokio::test]
+async fn readings_that_hang_are_bounded_and_end_with_their_files() {
+    let files = Files::new("reload-hangs");
+    let clock = Clock::new();
+    let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+    let mut reloading = Reloading::new(made(files.write(&base()), &diagnostics, clock));
+    let begin = |count| reloading.reloader.readings.begin(count).unwrap();
+    let (most, last) = (begin(READINGS_MAX - 1), begin(1));
+    let (reloaded, _) = reloading.reload().await;
+    assert!(matches!(&reloaded, Reloaded::Refused(why) if why.contains("hang")), "{reloaded:?}");
+    // Nobody takes a thread from those who ask.
+    reloading.reloader.try_again().await;
+    assert_eq!(reloading.reloader.status().counts, [0, 0, 1]);
+    drop(last);
+    assert_eq!(reloading.reload().await.0, Reloaded::Unchanged);
+    drop(most);
 }

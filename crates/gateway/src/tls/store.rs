@@ -12,6 +12,7 @@ use rustls::crypto::CryptoProvider;
 use seawall::{Clock, FileWatch};
 use seawall_policy::ConfigError;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::certificate::CertificateView;
 use super::files::{Contents, FILE_BYTES_MAX, FileError};
@@ -35,8 +36,10 @@ pub(crate) struct Reloaded {
 pub(crate) struct TlsStore {
     listeners: Vec<Option<Arc<ListenerTls>>>,
     upstreams: Vec<Option<Arc<UpstreamTls>>>,
-    /// Held while the files are read, so that one reading follows another.
+    /// Held for no reading: a file may hang.
     entries: Mutex<Vec<Entry>>,
+    /// One look at the files at a time.
+    looking: Arc<Semaphore>,
     provider: Arc<CryptoProvider>,
     places: Arc<Semaphore>,
     clock: Clock,
@@ -125,6 +128,7 @@ impl TlsStore {
             listeners: Vec::new(),
             upstreams: Vec::new(),
             entries: Mutex::default(),
+            looking: Arc::new(Semaphore::new(1)),
             provider: provider(),
             places: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             clock,
@@ -219,14 +223,36 @@ impl TlsStore {
         views
     }
 
-    /// Reads the files again and uses what is new. Blocks on the files.
-    pub(crate) fn reload(&self) -> Reloaded {
-        self.look(true)
+    /// Reads the files again and uses what is new, on a thread of its own: one that hangs holds up
+    /// neither this for long nor other threads. What it found is told where it is found.
+    pub(crate) async fn reload(self: Arc<Self>) -> Reloaded {
+        self.look_apart(true).await
     }
 
-    /// As [`Self::reload`], on a thread of its own.
-    pub(crate) async fn reload_apart(self: Arc<Self>) -> Reloaded {
-        tokio::task::spawn_blocking(move || self.reload()).await.unwrap_or_default()
+    async fn look_apart(self: Arc<Self>, asked: bool) -> Reloaded {
+        let store = Arc::clone(&self);
+        let look = async move {
+            let place = Arc::clone(&store.looking).acquire_owned().await;
+            let look = move || {
+                let _place = place;
+                store.look(asked)
+            };
+            tokio::task::spawn_blocking(look).await.unwrap_or_default()
+        };
+        timeout(READING, look).await.unwrap_or_else(|_| {
+            let why = format!("reading the files took longer than {READING:?}");
+            self.failed.fetch_add(1, Relaxed);
+            // Until a look comes to its end.
+            self.failing.store(true, Relaxed);
+            self.tell_failed("its files", &why);
+            Reloaded { changed: 0, failed: vec![why] }
+        })
+    }
+
+    /// A look that does not end until this is dropped.
+    #[cfg(test)]
+    pub(super) fn hang(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        Arc::clone(&self.looking).try_acquire_owned().ok()
     }
 
     /// Follows the files of the store in force for as long as it is polled.
@@ -234,9 +260,7 @@ impl TlsStore {
         let mut watch = FileWatch::new(LOOK_EVERY, FILE_BYTES_MAX);
         loop {
             watch.changed(|| store().files()).await;
-            let store = store();
-            // One look at a time; what it found is told where it is found.
-            let _ = tokio::task::spawn_blocking(move || store.look(false)).await;
+            store().look_apart(false).await;
         }
     }
 
@@ -246,10 +270,11 @@ impl TlsStore {
         of_listeners.chain(of_upstreams).map(Path::to_owned).collect()
     }
 
-    /// What cannot be used is told once, and whenever somebody asked.
+    /// What cannot be used is told once, and whenever somebody asked. Blocks on the files; one at a
+    /// time.
     pub(super) fn look(&self, asked: bool) -> Reloaded {
         let mut reloaded = Reloaded::default();
-        let mut entries = self.entries.lock();
+        let mut entries = self.entries.lock().clone();
         for entry in entries.iter_mut() {
             let contents = entry.what.contents();
             let seen = contents.fingerprint();
@@ -271,19 +296,24 @@ impl TlsStore {
                 }
                 Err(why) => {
                     self.failed.fetch_add(1, Relaxed);
-                    self.diagnostics.error(
-                        Topic::Tls,
-                        "certificates not renewed; the last good ones stay",
-                        &[("of", &entry.name), ("error", &why)],
-                    );
+                    self.tell_failed(&entry.name, &why);
                     reloaded.failed.push(format!("{}.{why}", entry.name));
                     entry.bad = Some(seen);
                 }
             }
         }
         let failing = entries.iter().any(|entry| entry.bad.is_some());
+        *self.entries.lock() = entries;
         self.failing.store(failing, Relaxed);
         reloaded
+    }
+
+    fn tell_failed(&self, name: &str, why: &str) {
+        self.diagnostics.error(
+            Topic::Tls,
+            "certificates not renewed; the last good ones stay",
+            &[("of", &name), ("error", &why)],
+        );
     }
 
     fn tell_renewed(&self, name: &str, views: &[CertificateView]) {
@@ -335,5 +365,7 @@ fn broken(name: &str, error: &rustls::Error) -> ConfigError {
 
 /// Handshakes of callers at once; more wait within the time for a head. Source: own choice.
 const HANDSHAKES_MAX: usize = 1_024;
+/// The longest that a look is waited for. Source: seawall-design.
+const READING: Duration = Duration::from_secs(5);
 /// Source: own choice: soon, and next to nothing for a few small files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -161,16 +161,16 @@ async fn a_reload_tells_what_it_did_and_what_it_could_not() {
     let (store, page, diagnostics) = store(&cert, &key);
     let end = |store: &TlsStore| store.certificates()[0].not_after;
     let first_end = end(&store);
-    assert_eq!(store.reload().changed, 0, "nothing is new");
+    assert_eq!(store.look(true).changed, 0, "nothing is new");
     folder.write("c.pem", &second);
-    let failed = store.reload().failed;
+    let failed = store.look(true).failed;
     assert!(failed[0].starts_with("listeners[0].tls.key "), "{failed:?}");
     assert!(store.is_failing());
     assert_eq!(end(&store), first_end);
     std::fs::remove_file(Path::new(&key)).unwrap();
-    assert!(store.reload().failed[0].contains("No such file"));
+    assert!(store.look(true).failed[0].contains("No such file"));
     folder.write("k.pem", &second_key);
-    assert_eq!(store.reload().changed, 1);
+    assert_eq!(store.look(true).changed, 1);
     assert!(!store.is_failing());
     assert_eq!(end(&store), first_end.map(|it| it + 365 * 86_400));
     assert_eq!(store.reloads(), (1, 2));
@@ -203,4 +203,26 @@ async fn what_cannot_be_used_is_told_of_and_counted_once() {
         assert!(store.is_failing());
     }
     assert_eq!(store.reloads(), (1, 2), "told and counted once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pipe_and_a_reading_that_hangs_hold_up_no_later_reload() {
+    let folder = Folder::new("hangs");
+    let ((cert, key), (second, second_key)) = (pair(2100), pair(2101));
+    let [cert, key] = [("c.pem", cert), ("k.pem", key)].map(|(name, it)| folder.write(name, &it));
+    let (store, _, _) = store(&cert, &key);
+    std::fs::remove_file(&cert).unwrap();
+    crate::file::pipe(Path::new(&cert));
+    let failed = Arc::clone(&store).reload().await.failed;
+    assert!(failed[0].contains("not a file"), "{failed:?}");
+    std::fs::remove_file(&cert).unwrap();
+    folder.write("c.pem", &second);
+    folder.write("k.pem", &second_key);
+    let hangs = store.hang();
+    let failed = Arc::clone(&store).reload().await.failed;
+    assert!(failed[0].contains("took longer than 5s"), "{failed:?}");
+    assert_eq!((store.reloads(), store.is_failing()), ((0, 2), true));
+    drop(hangs);
+    assert_eq!(Arc::clone(&store).reload().await.changed, 1);
+    assert!(!store.is_failing());
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use seawall_policy::ConfigError;
+use tokio::sync::Semaphore;
 
 use super::{Entry, TlsStore, What};
 use crate::config::{self, GatewayConfig};
@@ -13,7 +14,8 @@ use crate::tls::server::ListenerTls;
 
 impl TlsStore {
     /// The TLS of another configuration. What has the same options goes on as it is, with its
-    /// sessions and its counts: a listener by its address, an upstream by its name.
+    /// sessions and its counts: a listener by its address, an upstream by its name. Blocks on the
+    /// files of the others.
     ///
     /// # Errors
     ///
@@ -28,6 +30,7 @@ impl TlsStore {
             listeners: Vec::new(),
             upstreams: Vec::new(),
             entries: Mutex::default(),
+            looking: Arc::new(Semaphore::new(1)),
             provider: Arc::clone(&self.provider),
             places: Arc::clone(&self.places),
             clock: self.clock,

@@ -1,0 +1,81 @@
+//! Reads a configuration again, and what it names, on threads of their own.
+//!
+//! A file that hangs ends its reload, which is refused, and costs a thread until it answers. The
+//! next reload has another thread, so that a configuration that names other files can be put in
+//! force; of these threads there are a few.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::config::GatewayConfig;
+use crate::gateway::Gateway;
+use crate::tls::TlsStore;
+
+/// A configuration in place of another, and its TLS; nothing if it is the one in force.
+type Read = Result<Option<(GatewayConfig, Arc<TlsStore>)>, String>;
+
+/// The readings under way.
+#[derive(Debug)]
+pub(super) struct Readings(Arc<Semaphore>);
+
+impl Readings {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(READINGS_MAX)))
+    }
+
+    /// Whether any is under way that nobody waits for any more; to be asked between readings.
+    pub(super) fn hang(&self) -> bool {
+        self.0.available_permits() < READINGS_MAX
+    }
+
+    /// Reads the file of `old`, and those that it names then. Unless somebody wants to look
+    /// `closely`, the text of the one in force is enough: what else it names may be half written
+    /// at this moment, and has its own watch.
+    pub(super) async fn read(&self, old: &Arc<Gateway>, closely: bool) -> Read {
+        let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
+            return Err(format!("{READINGS_MAX} readings of the file, or of one it names, hang"));
+        };
+        let old = Arc::clone(old);
+        let reading = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            read(&old, closely)
+        });
+        match timeout(READING, reading).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => Err(format!("reading the file failed: {error}")),
+            Err(_) => {
+                Err(format!("reading the file, and those it names, took longer than {READING:?}"))
+            }
+        }
+    }
+
+    /// So many readings that end when what is given is dropped.
+    #[cfg(test)]
+    pub(super) fn begin(&self, count: usize) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_many_owned(u32::try_from(count).ok()?).ok()
+    }
+}
+
+fn read(old: &Gateway, closely: bool) -> Read {
+    let origin = &old.config.origin;
+    if !closely && origin.is_unchanged() {
+        return Ok(None);
+    }
+    let Some(read) = origin.read() else {
+        return Err("there is no file to read again: it was started with --upstream".to_owned());
+    };
+    let (config, _) = read.map_err(|errors| errors.to_string())?;
+    if config.origin.hash() == origin.hash() && config == old.config {
+        return Ok(None);
+    }
+    let tls = old.tls.succeed(&old.config, &config).map_err(|error| error.to_string())?;
+    Ok(Some((config, tls)))
+}
+
+/// Readings under way: one, and those that hang. Source: own choice.
+pub(crate) const READINGS_MAX: usize = 4;
+/// The longest that reading may take. Source: seawall-design.
+const READING: Duration = Duration::from_secs(5);
