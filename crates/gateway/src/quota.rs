@@ -37,7 +37,7 @@ pub(crate) fn rate_key(
 }
 
 /// Who a peer is: an IPv4 address, or the network of an IPv6 address.
-fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(peer) => IpAddr::V4(peer),
         IpAddr::V6(peer) => IpAddr::V6(Ipv6Addr::from_bits(peer.to_bits() & NETWORK)),

@@ -20,6 +20,7 @@ mod certificate;
 mod client;
 mod files;
 mod handshake;
+mod places;
 mod server;
 mod store;
 mod validity;

@@ -1,6 +1,7 @@
 //! The life of one connection, from its first byte to its end.
 
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -54,7 +55,7 @@ pub(super) async fn serve<H, F, B>(
     let options = &settings.listener;
     let detected = tokio::select! {
         biased;
-        detected = begin(socket, options, &clock) => detected,
+        detected = begin(socket, parts.peer.ip(), options, &clock) => detected,
         _ = drain.wait_for(|view| view.phase >= DrainPhase::Close) => Err(CloseReason::Drain),
     };
     let (wire, Detected { protocol, read, first_byte }) = match detected {
@@ -90,6 +91,7 @@ pub(super) async fn serve<H, F, B>(
 /// Shakes hands where TLS is spoken, and finds out which protocol is.
 async fn begin(
     socket: Wire,
+    peer: IpAddr,
     options: &ListenerOptions,
     clock: &Clock,
 ) -> Result<(Wire, Detected), CloseReason> {
@@ -97,7 +99,7 @@ async fn begin(
     let mut wire = match &options.tls {
         None => socket,
         Some(tls) => {
-            let shaking = shake(socket, tls, clock, first_byte_timeout, head_timeout);
+            let shaking = shake(socket, peer, tls, clock, first_byte_timeout, head_timeout);
             match Box::pin(shaking).await {
                 Shaken::Done(wire) => wire,
                 Shaken::Silent => return Err(CloseReason::FirstByte),

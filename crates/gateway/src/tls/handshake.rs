@@ -4,6 +4,7 @@
 //! is done. Whoever speaks HTTP to a port that speaks TLS gets a short answer that says so.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -32,6 +33,7 @@ pub(crate) enum Shaken {
 /// Shakes hands with a caller.
 pub(crate) async fn shake(
     mut socket: Wire,
+    peer: IpAddr,
     tls: &ListenerTls,
     clock: &Clock,
     first_byte_timeout: Duration,
@@ -55,8 +57,7 @@ pub(crate) async fn shake(
         return Shaken::Failed;
     }
     let shaking = async {
-        // The semaphore is never closed.
-        let _place = tls.places.acquire().await;
+        let _place = tls.places.take(peer).await;
         let acceptor = TlsAcceptor::from(tls.config());
         acceptor.accept(socket.unread(first)).into_fallible().await
     };

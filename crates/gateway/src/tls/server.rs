@@ -14,10 +14,10 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use seawall::Clock;
-use tokio::sync::Semaphore;
 
 use super::certificate::CertificateView;
 use super::files::{Contents, FileError};
+use super::places::Places;
 use super::{Calendar, versions};
 use crate::config::{self, Alpn, ClientAuth};
 
@@ -91,7 +91,7 @@ pub(crate) struct ListenerTls {
     certificates: Arc<Certificates>,
     config: ArcSwap<ServerConfig>,
     /// Places for handshakes, shared with the other listeners.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) places: Arc<Places>,
     counts: [AtomicU64; HandshakeResult::LABELS.len()],
 }
 
@@ -135,7 +135,7 @@ impl ListenerTls {
     pub(super) fn new(
         options: config::ListenerTls,
         material: Material,
-        (provider, clock, places): (&Arc<CryptoProvider>, Clock, &Arc<Semaphore>),
+        (provider, clock, places): (&Arc<CryptoProvider>, Clock, &Arc<Places>),
     ) -> Result<Self, rustls::Error> {
         let Material { pairs, client_roots } = material;
         let certificates = Arc::new(Certificates(ArcSwap::from_pointee(pairs)));

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use super::certificate::CertificateView;
 use super::files::{Contents, FILE_BYTES_MAX, FileError};
+use super::places::{HANDSHAKES_MAX, Places};
 use super::server::ListenerTls;
 use super::{UpstreamTls, client, provider, server};
 use crate::config::{self, Alpn, GatewayConfig, Protocol};
@@ -41,7 +42,7 @@ pub(crate) struct TlsStore {
     /// One look at the files at a time.
     looking: Arc<Semaphore>,
     provider: Arc<CryptoProvider>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     clock: Clock,
     diagnostics: Diagnostics,
     changed: AtomicU64,
@@ -130,7 +131,7 @@ impl TlsStore {
             entries: Mutex::default(),
             looking: Arc::new(Semaphore::new(1)),
             provider: provider(),
-            places: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
+            places: Arc::new(Places::new()),
             clock,
             diagnostics,
             changed: AtomicU64::new(0),
@@ -197,7 +198,7 @@ impl TlsStore {
 
     /// Handshakes of callers under way, and as many as may be.
     pub(crate) fn handshakes(&self) -> (usize, usize) {
-        (HANDSHAKES_MAX - self.places.available_permits(), HANDSHAKES_MAX)
+        (self.places.taken(), HANDSHAKES_MAX)
     }
 
     /// Material put to use since the start, and files that could not be.
@@ -363,8 +364,6 @@ fn broken(name: &str, error: &rustls::Error) -> ConfigError {
     ConfigError::new(name.to_owned(), error, "files that TLS can be made of")
 }
 
-/// Handshakes of callers at once; more wait within the time for a head. Source: own choice.
-const HANDSHAKES_MAX: usize = 1_024;
 /// The longest that a look is waited for. Source: seawall-design.
 const READING: Duration = Duration::from_secs(5);
 /// Source: own choice: soon, and next to nothing for a few small files.

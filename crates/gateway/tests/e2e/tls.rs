@@ -274,3 +274,27 @@ async fn a_tunnel_passes_through_tls_on_both_sides() {
     assert!(rest.is_empty());
     assert_eq!(gateway.line().await["completion_reason"], "complete");
 }
+
+#[tokio::test]
+async fn a_peer_that_ends_no_handshake_keeps_nobody_else_out() {
+    let (ca, folder) = (Ca::new(), Folder::new());
+    let files = folder.write_leaf("server", &ca.issue(&["localhost"]));
+    let (upstream, _) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "ok")).await;
+    let gateway = Setup::new(upstream).listener(&format!("tls: {{{files}}}")).start().await;
+    let mut stuck = Vec::new();
+    for _ in 0..300 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut socket = within(socket.connect(gateway.address)).await.unwrap();
+        socket.write_all(b"\x16\x03\x01").await.unwrap();
+        stuck.push(socket);
+    }
+    let open = |it: &Metrics| it.count("seawall_downstream_connections", &[]) == 300;
+    gateway.until(open).await;
+    gateway.until(|it| it.count("seawall_tls_handshakes_in_progress", &[]) == 256).await;
+    let stream = tls_connect(gateway.address, &client(&ca, &["http/1.1"]), "localhost").await;
+    let mut caller = Caller::over(stream.unwrap(), Protocol::Http1).await;
+    assert_eq!(caller.send(get("/")).await.text(), "ok");
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.count("seawall_tls_handshakes_in_progress", &[]), 256);
+}

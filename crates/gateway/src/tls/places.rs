@@ -1,0 +1,114 @@
+//! Places for the handshakes of callers: so many for all, and a quarter of them for each peer.
+//!
+//! A handshake holds memory while it waits for its peer, who may take as long as a head may. So
+//! there is a bound; and so that one peer which begins many and ends none keeps nobody else out,
+//! there is one of its own: for an IPv4 address, or the network of an IPv6 address. Whoever comes
+//! by a unix socket counts as this host.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+use crate::quota::network;
+
+/// The places of all listeners.
+#[derive(Debug)]
+pub(super) struct Places {
+    all: Semaphore,
+    /// Of each peer that has or wants any: how many, and those it may have.
+    peers: Mutex<HashMap<IpAddr, (usize, Arc<Semaphore>)>>,
+}
+
+/// A place; free again once dropped.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    _all: Option<SemaphorePermit<'a>>,
+    _own: Option<OwnedSemaphorePermit>,
+    _peer: Known<'a>,
+}
+
+/// A peer that has a place or waits for one.
+#[derive(Debug)]
+struct Known<'a> {
+    places: &'a Places,
+    peer: IpAddr,
+}
+
+impl Places {
+    pub(super) fn new() -> Self {
+        Self { all: Semaphore::new(HANDSHAKES_MAX), peers: Mutex::default() }
+    }
+
+    /// Those taken.
+    pub(super) fn taken(&self) -> usize {
+        HANDSHAKES_MAX - self.all.available_permits()
+    }
+
+    /// Waits for a place. The peer's own comes first, so that those it has to wait for keep nobody
+    /// else waiting.
+    pub(super) async fn take(&self, peer: IpAddr) -> Place<'_> {
+        let (peer, own) = self.know(network(peer));
+        // Neither is ever closed.
+        let own = own.acquire_owned().await.ok();
+        Place { _all: self.all.acquire().await.ok(), _own: own, _peer: peer }
+    }
+
+    fn know(&self, peer: IpAddr) -> (Known<'_>, Arc<Semaphore>) {
+        let mut peers = self.peers.lock();
+        let fresh = || (0, Arc::new(Semaphore::new(HANDSHAKES_OF_PEER_MAX)));
+        let (count, own) = peers.entry(peer).or_insert_with(fresh);
+        *count += 1;
+        (Known { places: self, peer }, Arc::clone(own))
+    }
+}
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        let mut peers = self.places.peers.lock();
+        if let Some((count, _)) = peers.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                peers.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// Handshakes of callers at once; more wait within the time for a head. Source: own choice.
+pub(super) const HANDSHAKES_MAX: usize = 1_024;
+/// Those of one peer. Source: own choice: three more have room.
+const HANDSHAKES_OF_PEER_MAX: usize = HANDSHAKES_MAX / 4;
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn one_peer_has_a_quarter_and_is_forgotten_with_its_last_handshake() {
+        let places = Places::new();
+        let take = |peer: &str| places.take(peer.parse().unwrap()).now_or_never();
+        for peer in ["192.0.2.1", "2001:db8::1"] {
+            let taken: Vec<_> = (0..HANDSHAKES_OF_PEER_MAX).map(|_| take(peer)).collect();
+            assert!(taken.iter().all(Option::is_some));
+            assert!(take(peer).is_none(), "{peer} has all it may have");
+            assert!(take("2001:db8::2").is_some() == (peer == "192.0.2.1"), "one network");
+            assert!(take("192.0.2.2").is_some());
+            assert_eq!(places.taken(), HANDSHAKES_OF_PEER_MAX);
+            assert_eq!(places.peers.lock().len(), 1);
+            drop(taken);
+            assert!(places.peers.lock().is_empty());
+        }
+        let all: Vec<_> =
+            (0..HANDSHAKES_MAX).map(|at| take(&format!("192.0.2.{}", at % 4))).collect();
+        assert!(all.iter().all(Option::is_some));
+        assert_eq!(places.taken(), HANDSHAKES_MAX);
+        assert!(take("192.0.2.9").is_none());
+        drop(all);
+        assert_eq!((places.taken(), places.peers.lock().len()), (0, 0));
+    }
+}
