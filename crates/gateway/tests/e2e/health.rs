@@ -48,6 +48,10 @@ async fn an_endpoint_that_is_not_well_gets_no_calls_until_it_is_well_again() {
         let (two, _, twos) = endpoint(protocol, "two").await;
         let setup = Setup::new(one).endpoint(two).speaks(protocol).upstream(CHECK);
         let gateway = setup.start().await;
+        // The first check decides alone, so one that fails must not be the first.
+        let endpoint = one.to_string();
+        let passed = [("endpoint", &*endpoint), ("result", "passed")];
+        gateway.until(|metrics| metrics.count("seawall_health_checks_total", &passed) >= 1).await;
         status.store(500, SeqCst);
         gateway.until(healthy(one, 0)).await;
         let before = calls(&ones);
