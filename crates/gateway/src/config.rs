@@ -23,6 +23,7 @@ mod edge;
 mod edits;
 mod env;
 mod grpc;
+mod harmless;
 mod health;
 mod hedge;
 mod host_header;
@@ -149,7 +150,7 @@ impl GatewayConfig {
             upstreams: Named(vec![("upstream".to_owned(), upstream)]),
             ..RawConfig::default()
         };
-        let source = Source { name: "the command line".to_owned(), text: String::new() };
+        let source = Source::new("the command line".to_owned(), String::new());
         let checker = Checker::default();
         check(raw, checker, Arc::new(source), &Overrides { listen, admin }, &environment)
             .map_err(|errors| errors.renamed(&OPTIONS))
@@ -183,7 +184,7 @@ fn parse(
     lookup: &Lookup<'_>,
 ) -> Result<(GatewayConfig, Vec<Warning>), ConfigErrors> {
     let whole = |name, message: String| {
-        let source = Arc::new(Source { name, text: String::new() });
+        let source = Arc::new(Source::new(name, String::new()));
         ConfigErrors::new(source, vec![Finding::new("", message)])
     };
     if bytes.len() as u64 > MAX_BYTES {
@@ -193,17 +194,23 @@ fn parse(
         let at = error.utf8_error().valid_up_to();
         whole(name.clone(), format!("the file is not UTF-8 (byte {at})"))
     })?;
-    let source = Arc::new(Source { name, text });
-    let node = Node::parse(&source.text)
-        .map_err(|finding| ConfigErrors::new(Arc::clone(&source), vec![*finding]))?;
+    let mut source = Source::new(name, text);
+    let node = match Node::parse(&source.text) {
+        Ok(node) => node,
+        Err(finding) => return Err(ConfigErrors::new(Arc::new(source), vec![*finding])),
+    };
     let ((raw, notes), given) = Given::to(lookup, |lookup| decode::<RawConfig>(&node, lookup));
+    source.spans = Some(harmless::spans(&node, &notes, &source.text));
+    let source = Arc::new(source);
     let raw = raw.map_err(|error| {
         let finding = Finding::new("", error.to_string());
         ConfigErrors::new(Arc::clone(&source), vec![finding])
     })?;
-    let origin = Origin::new(file, overrides, &source, given);
+    let origin = Origin::new(file, overrides, &source, given.clone());
     let checker = Checker { notes, warnings: Vec::new() };
-    let (config, warnings) = check(raw, checker, source, overrides, lookup)?;
+    let (config, warnings) =
+        check(raw, checker, source, overrides, lookup).map_err(|errors| errors.scrubbed(&given))?;
+    let warnings = warnings.into_iter().map(|warning| warning.scrubbed(&given)).collect();
     Ok((GatewayConfig { origin, ..config }, warnings))
 }
 

@@ -94,7 +94,7 @@ pub(super) fn admin(mut scope: Scope<'_>, raw: &RawAdmin) -> (SocketAddr, AdminA
             token.refuse_whole(Finding::new(token.whole(), message));
         }),
         (None, Some(path)) => read_token(Path::new(path)).map_err(|why| {
-            let finding = Finding::new(scope.path("token_file"), format!("{path}: {why}"));
+            let finding = Finding::new(scope.path("token_file"), why);
             scope.refuse_with("token_file", finding);
         }),
         (None, None) => return (address, AdminAccess::default()),
@@ -105,11 +105,12 @@ pub(super) fn admin(mut scope: Scope<'_>, raw: &RawAdmin) -> (SocketAddr, AdminA
 /// The token in a file, without the end of its line.
 fn read_token(path: &Path) -> Result<AdminToken, String> {
     let read = crate::file::read(path, LONGEST as u64 + 2);
-    let bytes = read.map_err(|why| format!("cannot be read: {why}"))?;
-    let text = String::from_utf8(bytes).map_err(|_| "cannot be read: it is not UTF-8")?;
+    let bytes = read.map_err(|why| format!("the file cannot be read: {why}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| "the file cannot be read: it is not UTF-8")?;
     let token = text.strip_suffix('\n').unwrap_or(&text);
     let token = token.strip_suffix('\r').unwrap_or(token);
-    AdminToken::parse(token).map_err(|allowed| format!("holds no token; write one of {allowed}"))
+    AdminToken::parse(token)
+        .map_err(|allowed| format!("the file holds no token; write one of {allowed}"))
 }
 
 /// Characters of a token that cannot be guessed. Source: seawall-design.

@@ -18,6 +18,8 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use super::env::{self, Lookup};
+use super::harmless;
+use super::mask::MASK;
 use super::node::{Entry, Kind, Node};
 use super::report::{Finding, Place, near_name};
 
@@ -27,6 +29,8 @@ pub(super) struct Notes {
     /// Of each written field, by dotted path: where its key (or, in a list, its value) stands, and
     /// where its value.
     places: BTreeMap<String, (Option<Place>, Option<Place>)>,
+    /// What stands in the file, of fields with a single value; variables as they are written.
+    scalars: BTreeMap<String, String>,
     /// Fields whose value cannot be used.
     failed: BTreeSet<String>,
     /// Maps with an unknown key, which may be a misspelt one.
@@ -60,8 +64,10 @@ impl Notes {
 
     /// Takes a finding about a field, which makes the field unusable.
     pub(super) fn refuse(&mut self, finding: Finding) {
-        self.failed.insert(finding.field.clone());
-        self.findings.push(finding);
+        let written = self.scalars.get(&finding.field).map(String::as_str);
+        let masked = finding.clone().masked(written);
+        self.failed.insert(finding.field);
+        self.findings.push(masked);
     }
 
     /// The place of the value, or of the key of the nearest thing around it that is written.
@@ -110,12 +116,16 @@ impl<'n, 'c> Reader<'n, 'c> {
         // A map or a list may be long; its key stands for it.
         let long = matches!(node.kind, Kind::Map(_) | Kind::List(_));
         let place = key_place.filter(|_| long).or(node.place);
-        self.notes.borrow_mut().places.insert(path.clone(), (key_place, place));
+        let mut notes = self.notes.borrow_mut();
+        notes.places.insert(path.clone(), (key_place, place));
+        if let Kind::Scalar(text) = &node.kind {
+            notes.scalars.insert(path.clone(), text.clone());
+        }
+        drop(notes);
         Self { node, path, lookup: self.lookup, notes: self.notes }
     }
 
-    fn refuse(&self, message: String) {
-        let finding = Finding::new(&self.path, message);
+    fn refuse(&self, finding: Finding) {
         let mut notes = self.notes.borrow_mut();
         let place = notes.place(&self.path);
         notes.refuse(finding.at(place));
@@ -124,12 +134,15 @@ impl<'n, 'c> Reader<'n, 'c> {
     /// What stands here instead of what is wanted.
     fn refuse_kind(&self, wanted: &str) {
         let found = match &self.node.kind {
-            Kind::Empty => "nothing".to_owned(),
-            Kind::Scalar(text) => format!("`{}`", super::report::shortened(text)),
-            Kind::List(_) => "a list".to_owned(),
-            Kind::Map(_) => "a map of keys".to_owned(),
+            Kind::Empty => "nothing",
+            Kind::Scalar(text) => {
+                return self.refuse(Finding::refused(&self.path, text, wanted));
+            }
+            Kind::List(_) => "a list",
+            Kind::Map(_) => "a map of keys",
         };
-        self.refuse(format!("{found} is not allowed; give {wanted}"));
+        let message = format!("{found} is not allowed; give {wanted}");
+        self.refuse(Finding::new(&self.path, message));
     }
 
     fn entries(&self, wanted: impl FnOnce() -> String) -> &'n [Entry] {
@@ -146,7 +159,7 @@ impl<'n, 'c> Reader<'n, 'c> {
     fn scalar(&self) -> Option<String> {
         let Kind::Scalar(text) = &self.node.kind else {
             match &self.node.kind {
-                Kind::Empty => self.refuse("has no value; give one, or remove the key".to_owned()),
+                Kind::Empty => self.refuse_empty(),
                 _ => self.refuse_kind("a single value"),
             }
             return None;
@@ -154,22 +167,38 @@ impl<'n, 'c> Reader<'n, 'c> {
         match env::expand(text, self.lookup) {
             Ok(text) => Some(text),
             Err(message) => {
-                self.refuse(message);
+                self.refuse(Finding::new(&self.path, message));
                 None
             }
         }
     }
 
+    fn refuse_empty(&self) {
+        // Under `set`, a key that has nothing may be a value whose key was forgotten.
+        let field = match self.path.split_once("_headers.set.") {
+            Some((begin, _)) => format!("{begin}_headers.set.***"),
+            None => self.path.clone(),
+        };
+        self.refuse(Finding::new(field, "has no value; give one, or remove the key"));
+    }
+
     fn refuse_key(&self, entry: &Entry, keys: &'static [&'static str]) {
+        // One that has nothing may be a value whose key was forgotten.
+        let is_alone = matches!(entry.value.kind, Kind::Empty);
+        let near = near_name(&entry.key, keys.iter().copied());
+        let shown = match is_alone && near.is_none() {
+            true => MASK.to_owned(),
+            false => harmless::key(&self.path, &entry.key),
+        };
+        let field = joined(&self.path, &shown);
         let message = match self.path.as_str() {
             "" => "is not a key of the file".to_owned(),
             path => format!("is not a key of {path}"),
         };
-        let help = match near_name(&entry.key, keys.iter().copied()) {
+        let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the keys are {}", keys.join(", ")),
         };
-        let field = super::report::shortened(&joined(&self.path, &entry.key));
         let finding = Finding::new(field, message).at(entry.key_place).help(help);
         let mut notes = self.notes.borrow_mut();
         notes.misspelt.insert(self.path.clone());

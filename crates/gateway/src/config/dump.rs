@@ -55,6 +55,19 @@ impl Given {
         self.0.iter().any(is_in)
     }
 
+    /// A message without any of it, but for what is short, a number or a time.
+    pub(super) fn scrubbed(&self, mut text: String) -> String {
+        let is_number = |it: &str| it.len() < LONG && it.starts_with(|c: char| c.is_ascii_digit());
+        let is_plain = |it: &str| it.len() < SHORT || is_number(it);
+        for given in self.0.iter().filter(|given| !is_plain(given)) {
+            // As long as the text itself, so that places in the one are places in the other.
+            while let Some(at) = text.to_ascii_lowercase().find(given.as_str()) {
+                text.replace_range(at..at + given.len(), MASK);
+            }
+        }
+        text
+    }
+
     fn hide(&self, value: &mut Value) {
         match value {
             Value::String(text) if self.is_in(text) => MASK.clone_into(text),
@@ -212,6 +225,8 @@ const fn version(version: TlsVersion) -> &'static str {
 }
 
 /// Stands for what is hidden, whatever its length.
-const MASK: &str = "***";
+pub(super) use super::mask::MASK;
 /// A text of fewer characters is in too many others to hide them all. Source: seawall-design.
 const SHORT: usize = 4;
+/// A text of fewer that begins with a digit is a number or a time. Source: seawall-design.
+const LONG: usize = 8;

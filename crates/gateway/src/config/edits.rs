@@ -6,6 +6,7 @@
 use http::header::{CONTENT_TYPE, FORWARDED, HOST, RETRY_AFTER, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::harmless;
 use super::model::HeaderNames;
 use super::raw::RawEdits;
 use super::report::Finding;
@@ -82,7 +83,9 @@ pub(super) fn edits(
         let name = match name {
             Ok(name) => name,
             Err(allowed) => {
-                set.inner(text).refuse_whole(Finding::refused(path, text, allowed));
+                let shown = harmless::key(&path, text);
+                let message = format!("`{shown}` is not allowed; give {allowed}");
+                set.inner(text).refuse_whole(Finding::new(path, message));
                 continue;
             }
         };

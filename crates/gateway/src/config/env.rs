@@ -38,7 +38,12 @@ fn value(reference: &str, lookup: &Lookup<'_>) -> Result<String, String> {
     };
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if !starts || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Err(format!("`{name}` cannot be the name of a variable"));
+        // Not repeated: it may be a value in which `:-` was forgotten, or no variable at all.
+        return Err(
+            "what stands in `${…}` cannot be the name of a variable: give letters, digits \
+                    and `_`, and a default after `:-`; write `$${` for a plain `${`"
+                .to_owned(),
+        );
     }
     // As in a shell, an empty variable takes the default too.
     match (lookup(name).filter(|value| default.is_none() || !value.is_empty()), default) {
@@ -92,7 +97,7 @@ mod tests {
             ("${PORT", "no `}`"),
             ("${}", "cannot be the name"),
             ("${1A}", "cannot be the name"),
-            ("${A-b}", "`A-b` cannot be the name"),
+            ("${A-b}", "cannot be the name"),
         ] {
             let error = check(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -1,13 +1,14 @@
-//! Hides users and passwords in what is shown of a configuration: errors end up in logs.
+//! What is shown of a line of the file: errors end up in logs.
 //!
-//! In each word with an `@`, what stands before it is hidden: from behind `://`, or, where a colon
-//! but no scheme comes before, from the word's first letter. What stands behind the keys `token`,
-//! `secret` and `password` is hidden to the end of its line, unless it is the name of a variable
-//! alone. Rather too much than a password.
+//! Shown are the keys, the values that are known to be harmless (`harmless`), and the brackets,
+//! colons and commas around them; all else is `***`, a comment too. Where the file is no YAML
+//! nothing is known about its values, and only keys of ours are shown.
 
 use std::ops::Range;
 
-/// A line without its credentials.
+use super::harmless::{Span, is_key_of_ours};
+
+/// A line without its secrets.
 pub(super) struct Masked {
     text: String,
     /// For each byte of the line, and for its end, the characters shown before it.
@@ -15,8 +16,10 @@ pub(super) struct Masked {
 }
 
 impl Masked {
-    pub(super) fn new(line: &str) -> Self {
-        let hidden = credentials(line);
+    /// The line that begins at byte `start` of the file; `spans` are nothing where the file is no
+    /// YAML.
+    pub(super) fn new(line: &str, start: usize, spans: Option<&[Span]>) -> Self {
+        let hidden = hidden(line, &sights(line, start, spans));
         let mut masked = Self { text: String::new(), before: Vec::with_capacity(line.len() + 1) };
         let mut shown = 0;
         for (at, c) in line.char_indices() {
@@ -48,101 +51,115 @@ impl Masked {
     }
 }
 
-/// Where users and passwords stand.
-fn credentials(line: &str) -> Vec<Range<usize>> {
-    // Secrets first: they may hold what looks like a user.
-    let mut found: Vec<_> = secret(line).into_iter().collect();
-    let mut next = 0;
-    for word in line.split_inclusive(char::is_whitespace) {
-        let begin = next;
-        next += word.len();
-        let Some((user, _)) = word.rsplit_once('@') else { continue };
-        let start = match user.find("://") {
-            Some(scheme) => Some(scheme + "://".len()),
-            None if user.contains(':') => user.find(char::is_alphanumeric),
-            None => None,
-        };
-        if let Some(start) = start.filter(|start| *start < user.len()) {
-            found.push(begin + start..begin + user.len());
+/// What is known of a byte of a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// Of a key, or of a harmless value.
+    Shown,
+    /// Of another value.
+    Hidden,
+    /// Between them: brackets, comments, and whatever YAML has.
+    Between,
+}
+
+fn sights(line: &str, start: usize, spans: Option<&[Span]>) -> Vec<Sight> {
+    let mut sights = vec![Sight::Between; line.len()];
+    let Some(spans) = spans else {
+        for key in keys(line) {
+            sights[key].fill(Sight::Shown);
+        }
+        return sights;
+    };
+    let end = start + line.len();
+    let within = |span: &&Span| span.place.start < end && start < span.place.start + span.place.len;
+    // What is hidden under one name is so under all: an alias is a second one.
+    for (shown, sight) in [(true, Sight::Shown), (false, Sight::Hidden)] {
+        for span in spans.iter().filter(within).filter(|span| span.shown == shown) {
+            let from = span.place.start.max(start) - start;
+            let to = (span.place.start + span.place.len).min(end) - start;
+            sights[from..to].fill(sight);
+        }
+    }
+    sights
+}
+
+/// Where keys of ours stand, as far as a line alone can tell.
+fn keys(line: &str) -> Vec<Range<usize>> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let mut found = Vec::new();
+    for (colon, _) in line.match_indices(':') {
+        let start = line[..colon]
+            .rfind(|c| !is_word(c))
+            .map_or(0, |at| at + line[at..].chars().next().map_or(1, char::len_utf8));
+        if is_key_of_ours(&line[start..colon]) {
+            found.push(start..colon);
         }
     }
     found
 }
 
-/// Where what the first key of a secret has begins, to the end of the line.
-fn secret(line: &str) -> Option<Range<usize>> {
-    KEYS.iter().filter_map(|key| behind(line, key)).min_by_key(|hidden| hidden.start)
-}
-
-fn behind(line: &str, key: &str) -> Option<Range<usize>> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    line.match_indices(key).find_map(|(at, _)| {
-        let rest = line[at + key.len()..].trim_start_matches(['\'', '"']).trim_start();
-        if line[..at].ends_with(is_word) || !rest.starts_with(':') {
-            return None;
+/// What is masked: between two things shown all at once, but for the brackets at its ends.
+fn hidden(line: &str, sights: &[Sight]) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let is_masked = |(at, c): &(usize, char)| match sights[*at] {
+        Sight::Shown => false,
+        Sight::Hidden => true,
+        Sight::Between => !c.is_whitespace() && !"{}[],:-".contains(*c),
+    };
+    let mut open: Option<Range<usize>> = None;
+    for (at, c) in line.char_indices() {
+        if sights[at] == Sight::Shown {
+            found.extend(open.take());
+        } else if is_masked(&(at, c)) {
+            let end = at + c.len_utf8();
+            open = Some(open.map_or(at, |range| range.start)..end);
         }
-        let value = rest[1..].trim_start();
-        let bare = value.trim_start_matches(['\'', '"']);
-        let is_variable = bare
-            .strip_prefix("${")
-            .and_then(|name| name.split_once('}'))
-            .is_some_and(|(name, rest)| {
-                name.chars().all(is_word) && !rest.starts_with(|c| !" ,}'\"".contains(c))
-            });
-        let end = line.trim_end().len();
-        let start = line.len() - value.len();
-        // A second token on one line is rather too much.
-        (!is_variable && start < end).then_some(start..end)
-    })
+    }
+    found.extend(open);
+    found
 }
 
-/// Keys of secrets: ours, and those that somebody may take for ours.
-const KEYS: [&str; 3] = ["token", "secret", "password"];
-/// Stands for a user and a password, whatever their length.
-const MASK: &str = "***";
+/// Stands for what is hidden, whatever its length.
+pub(super) const MASK: &str = "***";
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Place;
     use super::*;
 
     #[test]
-    fn users_and_passwords_are_hidden_and_nothing_else_is() {
+    fn where_nothing_is_known_keys_of_ours_are_shown_and_nothing_else_is() {
         for (line, shown) in [
-            ("- http://me:secret@h:1", "- http://***@h:1"),
-            ("['http://a:b@h:1', \"http://u@h\"]", "['http://***@h:1', \"http://***@h\"]"),
-            ("http://me:se@cr:et/x@h:1 # é", "http://***@h:1 # é"),
-            ("[me:secret@h:1]", "[***@h:1]"),
-            ("ünï:geheim@h", "***@h"),
-            ("http://h:1, http://i:2", "http://h:1, http://i:2"),
-            ("reason: ask ops@example.com", "reason: ask ops@example.com"),
-            ("http://@h", "http://@h"),
-            ("a: @b", "a: @b"),
+            ("upstreams: [", "upstreams: ["),
             ("  token: geheim", "  token: ***"),
-            ("admin: {\"token\" : 'a b', x: 1}", "admin: {\"token\" : ***"),
-            ("token: me:x@y", "token: ***"),
-            ("token: ${NAME}, address: x", "token: ${NAME}, address: x"),
-            ("token: \"${NAME}\"", "token: \"${NAME}\""),
-            ("token: ${NAME:-geheim}", "token: ***"),
-            ("token: ${NAME}geheim", "token: ***"),
-            ("max_tokens: 100, token_ratio: 0.1", "max_tokens: 100, token_ratio: 0.1"),
-            ("max_token: 1", "max_token: 1"),
-            ("a: {secret: geheim, token: geheim}", "a: {secret: ***"),
-            ("a: {password: geheim, token: ${NAME}}", "a: {password: ***"),
-            ("token:", "token:"),
+            ("admin: {\"token\" : 'a b', x: 1}", "admin: {***}"),
+            ("  - {name: X-Key, exact: geheim ]", "  - {name: ***, exact: *** ]"),
+            ("    geheim: ünï", "    ***"),
+            ("ünï:token: 1", "***:token: ***"),
+            ("  # token is geheim", "  ***"),
             ("", ""),
         ] {
-            assert_eq!(Masked::new(line).text(), shown);
+            assert_eq!(Masked::new(line, 0, None).text(), shown);
         }
     }
 
     #[test]
-    fn places_behind_a_mask_are_those_of_what_is_shown() {
-        let line = "- http://me:secret@ü:1";
-        let masked = Masked::new(line);
-        for (text, before) in [("http", 2), ("me", 9), ("secret", 12), ("@", 12), (":1", 14)] {
+    fn what_is_hidden_once_is_hidden_and_carets_know_it() {
+        let line = "a: sesame, b: ü1 # geheim";
+        let span =
+            |start: usize, len, shown| Span { place: Place { start: 100 + start, len }, shown };
+        let spans = [
+            span(0, 1, true),
+            span(3, 6, true),
+            span(3, 6, false),
+            span(11, 1, true),
+            span(14, 3, true),
+        ];
+        let masked = Masked::new(line, 100, Some(&spans));
+        assert_eq!(masked.text(), "a: ***, b: ü1 ***");
+        for (text, before) in [("sesame", 3), (",", 6), ("b", 8), ("1", 12), ("geheim", 17)] {
             assert_eq!(masked.chars_before(line.rfind(text).unwrap()), before, "{text}");
         }
-        assert_eq!(masked.chars_before(line.len()), 16);
-        assert_eq!(masked.chars_before(999), 16);
+        assert_eq!(masked.chars_before(999), 17);
     }
 }

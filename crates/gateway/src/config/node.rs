@@ -11,6 +11,7 @@ use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location, Spanned};
 
+use super::mask::MASK;
 use super::report::{Finding, Place};
 
 /// A value and its place.
@@ -187,7 +188,7 @@ fn refusal(text: &str, error: &Error) -> Finding {
     let place = error.location().and_then(|location| spot(text, location));
     let message = match error {
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            format!("the key `{}` is there twice", super::report::shortened(key))
+            format!("the key `{}` is there twice", super::harmless::key("", key))
         }
         Error::MultipleDocuments { .. }
         | Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
@@ -203,10 +204,32 @@ fn refusal(text: &str, error: &Error) -> Finding {
         other => {
             let message = other.to_string();
             let end = message.find(" at line ").unwrap_or(message.len());
-            format!("this is not YAML: {}", message[..end].trim_end_matches(['.', ',', ':']))
+            let message = unquoted(message[..end].trim_end_matches(['.', ',', ':']));
+            format!("this is not YAML: {message}")
         }
     };
     Finding::new("", message).at(place)
+}
+
+/// The message without what it quotes of the file, but for a sign or two.
+fn unquoted(message: &str) -> String {
+    let quotes = ['\'', '"', '`'];
+    let mut shown = String::new();
+    let mut rest = message;
+    while let Some(at) = rest.find(quotes) {
+        let (before, quoted) = rest.split_at(at);
+        let quote = &quoted[..1];
+        let end = quoted[1..].find(quote).map_or(quoted.len() - 1, |end| end);
+        shown.push_str(before);
+        let inner = &quoted[1..=end];
+        let is_sign = inner.len() <= 2 && !inner.contains(char::is_alphanumeric);
+        shown.push_str(quote);
+        shown.push_str(if is_sign { inner } else { MASK });
+        shown.push_str(quote);
+        rest = quoted.get(end + 2..).unwrap_or_default();
+    }
+    shown.push_str(rest);
+    shown
 }
 
 /// The place of an error, which may be known by line and column alone.

@@ -11,13 +11,18 @@
 //!    |                ^
 //! ```
 //!
-//! What looks like the user of a URL (`http://me:secret@h`) is shown as `***`: errors end up in
-//! logs.
+//! Errors end up in logs, so a value is shown only where it is known to be harmless (`harmless`),
+//! in the message as in the line; any other is `***`.
+
+mod line;
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::mask::Masked;
+use super::dump::Given;
+use super::harmless::{self, Span};
+use super::mask::MASK;
+use line::Line;
 
 /// The text of a configuration and what to call it.
 #[derive(Debug)]
@@ -26,6 +31,14 @@ pub(super) struct Source {
     pub(super) name: String,
     /// The whole file; empty where there is none.
     pub(super) text: String,
+    /// Its keys and values, and which of them may be shown; nothing where it is no YAML.
+    pub(super) spans: Option<Vec<Span>>,
+}
+
+impl Source {
+    pub(super) const fn new(name: String, text: String) -> Self {
+        Self { name, text, spans: None }
+    }
 }
 
 /// A range of bytes of the file.
@@ -40,7 +53,9 @@ pub(super) struct Place {
 pub(super) struct Finding {
     /// The field, dotted from the outermost; empty if the file as a whole is meant.
     pub(super) field: String,
-    /// A fragment that fits after the field and a colon.
+    /// The refused value, which begins the message.
+    refused: Option<String>,
+    /// A fragment that fits after the field and a colon, or after the value.
     pub(super) message: String,
     pub(super) place: Option<Place>,
     /// Another place that belongs to it, and what stands there.
@@ -53,6 +68,7 @@ impl Finding {
     pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
+            refused: None,
             message: message.into(),
             place: None,
             related: None,
@@ -66,8 +82,33 @@ impl Finding {
         value: &str,
         allowed: impl fmt::Display,
     ) -> Self {
-        let value = shortened(value);
-        Self::new(field, format!("`{value}` is not allowed; give {allowed}"))
+        let finding = Self::new(field, format!("is not allowed; give {allowed}"));
+        Self { refused: Some(value.to_owned()), ..finding }
+    }
+
+    /// Without what may be a secret; `written` is what stands in the file.
+    pub(super) fn masked(self, written: Option<&str>) -> Self {
+        let refused = self.refused.map(|value| match written {
+            Some(written) => harmless::value(&self.field, written),
+            None if harmless::is_address(&self.field) => harmless::value(&self.field, &value),
+            // Ours: a count, a sum, a default.
+            None => shortened(&value),
+        });
+        Self { field: harmless::field(&self.field), refused, ..self }
+    }
+
+    /// Without anything that a variable gave.
+    fn scrubbed(self, given: &Given) -> Self {
+        let scrub = |text: String| given.scrubbed(text);
+        Self { message: scrub(self.message), help: self.help.map(scrub), ..self }
+    }
+
+    /// What is wrong, on one line, without the field.
+    fn what(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| match &self.refused {
+            Some(value) => write!(f, "`{value}` {}", self.message),
+            None => f.write_str(&self.message),
+        })
     }
 
     pub(super) fn at(self, place: Option<Place>) -> Self {
@@ -98,12 +139,19 @@ impl ConfigErrors {
     /// `findings` is not empty.
     pub(super) fn new(source: Arc<Source>, mut findings: Vec<Finding>) -> Self {
         findings.sort_by_key(|finding| finding.place.map(|place| place.start));
+        for finding in findings.iter_mut().filter(|finding| finding.refused.is_some()) {
+            // What an alias repeats may be a secret where it was written.
+            let is_here = |span: &&Span| Some(span.place) == finding.place;
+            if source.spans.iter().flatten().filter(is_here).count() > 1 {
+                finding.refused = Some(MASK.to_owned());
+            }
+        }
         Self { source, findings, unreadable: false }
     }
 
     /// The file could not be read at all.
     pub(super) fn unreadable(name: String, why: &std::io::Error) -> Self {
-        let source = Arc::new(Source { name, text: String::new() });
+        let source = Arc::new(Source::new(name, String::new()));
         let findings = vec![Finding::new("", format!("cannot be read: {why}"))];
         Self { source, findings, unreadable: true }
     }
@@ -116,6 +164,12 @@ impl ConfigErrors {
                 finding.message = finding.message.replace(from, to);
             }
         }
+        self
+    }
+
+    /// Without anything that a variable gave.
+    pub(super) fn scrubbed(mut self, given: &Given) -> Self {
+        self.findings = self.findings.into_iter().map(|it| it.scrubbed(given)).collect();
         self
     }
 
@@ -184,6 +238,11 @@ impl Warning {
         findings.into_iter().map(wrap).collect()
     }
 
+    /// Without anything that a variable gave.
+    pub(super) fn scrubbed(self, given: &Given) -> Self {
+        Self { finding: self.finding.scrubbed(given), ..self }
+    }
+
     /// The field, dotted from the outermost.
     #[must_use]
     pub fn field(&self) -> &str {
@@ -242,7 +301,7 @@ fn write_finding(
     let Paint { strong, faint, end, .. } = paint;
     let colon = if finding.field.is_empty() { "" } else { ": " };
     let field = &finding.field;
-    writeln!(f, "{colour}{word}{end}{strong}: {field}{colon}{}{end}", finding.message)?;
+    writeln!(f, "{colour}{word}{end}{strong}: {field}{colon}{}{end}", finding.what())?;
     let line = finding.place.map(|place| Line::of(source, place));
     let related = finding.related.map(|(what, place)| (what, Line::of(source, place)));
     let number = |line: &Option<Line>| line.as_ref().map_or(0, |line| line.number);
@@ -262,78 +321,6 @@ fn write_finding(
     Ok(())
 }
 
-/// A line of the file and the columns meant.
-struct Line {
-    /// From 1.
-    number: usize,
-    /// From 1, in characters.
-    column: usize,
-    /// What is shown; tabs as one space so that the caret fits.
-    shown: String,
-    /// Characters before the caret.
-    before: usize,
-    carets: usize,
-}
-
-impl Line {
-    fn of(source: &Source, place: Place) -> Self {
-        let text = source.text.as_str();
-        let start = floor_boundary(text, place.start);
-        let end = floor_boundary(text, start.saturating_add(place.len));
-        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
-        let whole = text[line_start..line_end].trim_end_matches('\r');
-        let column = text[line_start..start].chars().count();
-        let masked = Masked::new(whole);
-        let lead = masked.chars_before(start - line_start);
-        let marked_to = start + text[start..end.clamp(start, line_end)].trim_end().len();
-        let marked = masked.chars_before(marked_to - line_start) - lead;
-        let skip = lead.saturating_sub(LEAD_CHARS);
-        let visible = masked.text().chars().map(|c| if c.is_control() { ' ' } else { c });
-        let mut shown: String = visible.clone().skip(skip).take(LINE_CHARS).collect();
-        if visible.count() > skip + LINE_CHARS {
-            shown.push('…');
-        }
-        if skip > 0 {
-            let rest = shown.chars().skip(1);
-            shown = std::iter::once('…').chain(rest).collect();
-        }
-        let before = lead - skip;
-        let room = shown.chars().count().saturating_sub(before).max(1);
-        Self {
-            number: text[..start].matches('\n').count() + 1,
-            column: column + 1,
-            shown,
-            before,
-            carets: marked.clamp(1, room),
-        }
-    }
-
-    fn write(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        name: &str,
-        arrow: &str,
-        width: usize,
-        colour: &str,
-        paint: &Paint,
-    ) -> fmt::Result {
-        let Paint { faint, end, .. } = paint;
-        let (number, column, shown) = (self.number, self.column, self.shown.trim_end());
-        let (before, carets) = (self.before, self.carets);
-        writeln!(f, "{:width$}{faint}{arrow}{end} {name}:{number}:{column}", "")?;
-        writeln!(f, "{:width$} {faint}|{end}", "")?;
-        writeln!(f, "{faint}{number:width$} |{end} {shown}")?;
-        writeln!(f, "{:width$} {faint}|{end} {:before$}{colour}{:^<carets$}{end}", "", "", "")
-    }
-}
-
-/// The last character boundary at or before `at`.
-fn floor_boundary(text: &str, at: usize) -> usize {
-    let at = at.min(text.len());
-    (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
-}
-
 /// The one of `names` that `given` most looks like, if it looks like any.
 pub(super) fn near_name<'a>(
     given: &str,
@@ -346,12 +333,10 @@ pub(super) fn near_name<'a>(
     (distance * 3 <= longer).then_some(name)
 }
 
-/// The value on one line, without credentials, cut to 64 characters.
+/// The text on one line, cut to 64 characters.
 pub(super) fn shortened(value: &str) -> String {
-    let value = Masked::new(value);
-    let value = value.text();
-    let mut shown: String =
-        value.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let visible = value.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut shown: String = visible.take(SHOWN_CHARS).collect();
     if value.chars().count() > SHOWN_CHARS {
         shown.push('…');
     }
@@ -362,6 +347,3 @@ pub(super) fn shortened(value: &str) -> String {
 const SHOWN_FINDINGS: usize = 20;
 /// Characters of a refused value that are shown.
 const SHOWN_CHARS: usize = 64;
-/// Characters of a line that are shown, and how many of them at most before the caret.
-const LINE_CHARS: usize = 100;
-const LEAD_CHARS: usize = 76;
