@@ -88,6 +88,12 @@ pub struct LabRunArgs {
     /// Scenarios by name, or paths to files [default: all that are built in].
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+    /// Of each scenario only this case.
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+    /// Of each scenario only this arm, and what it is compared with.
+    #[arg(long, value_name = "NAME")]
+    pub arm: Option<String>,
     /// How many seeds, from 0 on [default: as the file says].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: Option<u32>,

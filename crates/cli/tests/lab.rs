@@ -96,11 +96,17 @@ fn a_failing_scenario_says_how_to_replay_it_and_the_exit_code_tells() {
     assert_eq!(output.status.code(), Some(1));
     let told = text(&output.stdout);
     assert!(told.starts_with("FAIL  burst-collapse"), "{told}");
-    let replay = format!("seawall lab run {} --seed ", file.path());
+    let replay = format!("seawall lab run {} --arm 'budget of 10%' --seed ", file.path());
     let line = told.lines().find(|line| line.contains(&replay)).unwrap();
-    let seed = line.rsplit(' ').next().unwrap();
-    let again = lab(&["run", file.path(), "--seed", seed]);
+    let (_, command) = line.split_once("seawall lab ").unwrap();
+    let again = format!("{} lab {command}", env!("CARGO_BIN_EXE_seawall"));
+    let again = Command::new("sh").args(["-c", &again]).output().unwrap();
     assert_eq!(again.status.code(), Some(1), "the replay fails as well");
+    let again = text(&again.stdout);
+    assert!(
+        again.contains("  1 run, digest") && again.contains("FAIL"),
+        "and it is that run: {again}"
+    );
     let junit = fs::read_to_string(&junit.0).unwrap();
     assert!(junit.contains("<failure message=\"goodput in 60..80 s at least 50.0%"), "{junit}");
 

@@ -95,6 +95,22 @@ impl Fault {
         self.trouble
     }
 
+    /// In a few words, as a band in a plot is labelled.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let what = match self.trouble {
+            Trouble::Down => "down".to_owned(),
+            Trouble::Silent => "silent".to_owned(),
+            Trouble::Slow(times) => format!("slow ×{times}"),
+            Trouble::Errors { share, status } => format!("{}% {status}", share * 100.0),
+            Trouble::Capacity(workers) => format!("{workers} workers"),
+            Trouble::Pause => "pause".to_owned(),
+            Trouble::Restart => "restart".to_owned(),
+            Trouble::Hold => "held back".to_owned(),
+        };
+        self.server.map_or(what.clone(), |server| format!("{what} at {server}"))
+    }
+
     /// The one server it hits, if it is one.
     #[must_use]
     pub const fn server(&self) -> Option<u32> {

@@ -16,6 +16,7 @@
 //! client, its call and the attempt, not to their order.
 
 mod caller;
+mod heat;
 mod hosts;
 mod ledger;
 mod plain;
@@ -33,6 +34,7 @@ use crate::fault::Fault;
 use crate::rate::Rate;
 use crate::span::{Span, check};
 
+pub use heat::Heat;
 pub use ledger::{Counts, Report, Second};
 
 use world::World;

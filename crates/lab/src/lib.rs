@@ -63,9 +63,11 @@ pub use contention::{Contended, Contention};
 pub use draw::{Draw, Draws, Purpose};
 pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};
-pub use fleet::{Calls, Counts, Fleet, Host, Network, Report, Second, Sharing, Work};
+pub use fleet::{Calls, Counts, Fleet, Heat, Host, Network, Report, Second, Sharing, Work};
 pub use rate::Rate;
-pub use scenario::{Fate, Outcome, Plan, Role, Row, Scenario, ScenarioError, Verdict};
+pub use scenario::{
+    Course, Fate, Number, Outcome, Over, Plan, Role, Row, Scenario, ScenarioError, Seeded, Verdict,
+};
 pub use seeds::over_seeds;
 pub use server::{Arrived, Server};
 pub use span::Span;

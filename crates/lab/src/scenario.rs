@@ -10,6 +10,7 @@
 //! sections that describe the model otherwise; every combination is built, and so checked, when the
 //! file is read. Runs of one case and seed have the same calls, network and work in every arm.
 
+mod course;
 mod mistake;
 mod model;
 mod node;
@@ -19,8 +20,11 @@ mod section;
 mod threshold;
 mod verdict;
 
+pub use course::{Course, Number, Over};
 pub use mistake::ScenarioError;
-pub use verdict::{Fate, Outcome, Plan, Row, Verdict};
+pub use verdict::{Fate, Outcome, Plan, Row, Seeded, Verdict};
+
+use seawall_policy::ConfigError;
 
 use mistake::Mistake;
 use model::{Model, SECTIONS};
@@ -82,6 +86,8 @@ struct Cell {
     /// Its place among the arms.
     arm: usize,
     model: Model,
+    /// Whether it is judged; else it is run for what others are compared with.
+    is_asked: bool,
 }
 
 impl Scenario {
@@ -109,6 +115,57 @@ impl Scenario {
     #[must_use]
     pub const fn seeds(&self) -> u32 {
         self.seeds
+    }
+
+    /// The text of its file.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Of it only this case, or this arm, or both; the arms that theirs are compared with are run
+    /// as well, and not judged.
+    ///
+    /// # Errors
+    /// A case or an arm that is not there, or not there together.
+    pub fn only(mut self, case: Option<&str>, arm: Option<&str>) -> Result<Self, ConfigError> {
+        let names = |field, given: Option<&str>, known: Vec<&str>| match given {
+            Some(name) if !known.contains(&name) => {
+                Err(ConfigError::new(field, name, format!("one of “{}”", known.join("”, “"))))
+            }
+            _ => Ok(()),
+        };
+        let mut cases: Vec<_> = self.cells.iter().map(|cell| cell.case.as_str()).collect();
+        cases.dedup();
+        names("case", case, cases)?;
+        names("arm", arm, self.arms.iter().map(|arm| arm.name.as_str()).collect())?;
+        for cell in &mut self.cells {
+            let name = &self.arms[cell.arm].name;
+            cell.is_asked =
+                case.is_none_or(|case| case == cell.case) && arm.is_none_or(|arm| arm == name);
+        }
+        let mut kept = Vec::new();
+        for (place, cell) in self.cells.iter().enumerate() {
+            let name = &self.arms[cell.arm].name;
+            let is_compared_with = self.cells.iter().any(|asked| {
+                let held =
+                    |it: &&Threshold| it.of.as_ref() == Some(name) && self.applies(it, asked);
+                asked.is_asked
+                    && asked.case == cell.case
+                    && self.thresholds.iter().any(|it| held(&it))
+            });
+            if cell.is_asked || is_compared_with {
+                kept.push(place);
+            }
+        }
+        if kept.is_empty() {
+            let allowed = "an arm that is run in that case";
+            return Err(ConfigError::new("arm", arm.unwrap_or_default(), allowed));
+        }
+        let cells = std::mem::take(&mut self.cells).into_iter().enumerate();
+        self.cells =
+            cells.filter(|(place, _)| kept.contains(place)).map(|(_, cell)| cell).collect();
+        Ok(self)
     }
 
     fn applies(&self, threshold: &Threshold, cell: &Cell) -> bool {
@@ -152,7 +209,7 @@ fn read(text: &str) -> Read<Scenario> {
         for (place, (arm, node)) in arms.iter().enumerate() {
             if arm.cases.contains(case) {
                 let model = Model::read(&base.under(over).under(node))?;
-                cells.push(Cell { case: case.clone(), arm: place, model });
+                cells.push(Cell { case: case.clone(), arm: place, model, is_asked: true });
             }
         }
     }

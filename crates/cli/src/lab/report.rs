@@ -3,13 +3,14 @@
 use seawall_lab::{Fate, Row};
 use serde_json::{Value, json};
 
-use super::Done;
+use super::run::Done;
+use super::table::command;
 
 /// Every row with its numbers; what is no number (never) is null.
-pub(super) fn json(done: &Done<'_>) -> serde_json::Result<String> {
+pub(super) fn json(done: &[Done]) -> serde_json::Result<String> {
     let scenarios: Vec<_> = done
         .iter()
-        .map(|(scenario, plan, outcome)| {
+        .map(|Done { scenario, plan, outcome, replay }| {
             json!({
                 "name": scenario.name(),
                 "title": scenario.title(),
@@ -19,7 +20,7 @@ pub(super) fn json(done: &Done<'_>) -> serde_json::Result<String> {
                 "runs": outcome.runs,
                 "events": outcome.events,
                 "digest": format!("{:016x}", outcome.digest),
-                "rows": outcome.rows.iter().map(row).collect::<Vec<_>>(),
+                "rows": outcome.rows.iter().map(|it| row(it, replay)).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -28,7 +29,7 @@ pub(super) fn json(done: &Done<'_>) -> serde_json::Result<String> {
     Ok(text)
 }
 
-fn row(row: &Row) -> Value {
+fn row(row: &Row, replay: &str) -> Value {
     json!({
         "case": row.case,
         "arm": row.arm,
@@ -42,6 +43,7 @@ fn row(row: &Row) -> Value {
         "worst_seed": row.seed,
         "seeds_that_miss": row.misses,
         "fate": word(row.fate),
+        "replay": command(replay, row),
     })
 }
 
@@ -57,9 +59,9 @@ const fn word(fate: Fate) -> &'static str {
 }
 
 /// One test suite a scenario, one test case a row; baselines are left out.
-pub(super) fn junit(done: &Done<'_>) -> String {
+pub(super) fn junit(done: &[Done]) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
-    for (scenario, _, outcome) in done {
+    for Done { scenario, outcome, .. } in done {
         let is_judged = |row: &&Row| !matches!(row.fate, Fate::Compared(_));
         let rows: Vec<_> = outcome.rows.iter().filter(is_judged).collect();
         let count = |fate| rows.iter().filter(|row| row.fate == fate).count();
@@ -92,7 +94,7 @@ pub(super) fn junit(done: &Done<'_>) -> String {
     text
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use seawall_lab::{Fate, Outcome, Row, Scenario, Verdict};
 
+use super::run::quoted;
+
 /// Writes it, and for each row that went wrong the command that replays its worst seed.
 pub(super) fn write(
     out: &mut impl Write,
@@ -31,17 +33,26 @@ pub(super) fn write(
         writeln!(out, "{}", format!("{line} {last}").trim_end())?;
     }
     for row in outcome.rows.iter().filter(|row| is_wrong(row.fate)) {
-        let Row { arm, threshold, .. } = row;
-        let seeds = match row.is_of_mean && row.measured.n > 1 {
-            true => format!("--seeds {}", row.measured.n),
-            false => format!("--seed {}", row.seed),
-        };
-        writeln!(out, "  {arm}, {threshold}: {replay} {seeds}")?;
+        writeln!(out, "  {}, {}: {}", row.arm, row.threshold, command(replay, row))?;
     }
-    writeln!(out, "  {} runs, digest {:016x}\n", outcome.runs, outcome.digest)
+    let runs = if outcome.runs == 1 { "run" } else { "runs" };
+    writeln!(out, "  {} {runs}, digest {:016x}\n", outcome.runs, outcome.digest)
 }
 
-const fn is_wrong(fate: Fate) -> bool {
+/// The one command that replays a row.
+pub(super) fn command(replay: &str, row: &Row) -> String {
+    let case = match row.case.is_empty() {
+        true => String::new(),
+        false => format!(" --case {}", quoted(&row.case)),
+    };
+    let seeds = match row.is_of_mean && row.seeds.len() > 1 {
+        true => format!("--seeds {}", row.seeds.len()),
+        false => format!("--seed {}", row.seed),
+    };
+    format!("{replay}{case} --arm {} {seeds}", quoted(&row.arm))
+}
+
+pub(super) const fn is_wrong(fate: Fate) -> bool {
     matches!(fate, Fate::Missed | Fate::HeldWrongly)
 }
 

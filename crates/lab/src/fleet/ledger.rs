@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use seawall_policy::{Class, Done, StopReason, Timestamp};
 
+use super::heat::Heat;
 use super::policies::Policies;
 use crate::engine::Engine;
 use crate::stats::Times;
@@ -26,6 +27,21 @@ pub struct Second {
     pub worked: u64,
     /// Attempts whose work was done for nobody.
     pub wasted: u64,
+}
+
+impl Second {
+    /// Each number of this one with that of another.
+    pub(crate) fn with(self, other: Self, join: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            offered: join(self.offered, other.offered),
+            attempts: join(self.attempts, other.attempts),
+            arrived: join(self.arrived, other.arrived),
+            good: join(self.good, other.good),
+            failed: join(self.failed, other.failed),
+            worked: join(self.worked, other.worked),
+            wasted: join(self.wasted, other.wasted),
+        }
+    }
 }
 
 /// Sums over the calls that began after the warm-up.
@@ -56,6 +72,8 @@ pub struct Report {
     pub counts: Counts,
     /// Every second from time zero.
     pub seconds: Vec<Second>,
+    /// How long calls took, by the second of their answer.
+    pub heat: Heat,
     /// From the begin of a call to its answer, of those answered.
     pub times: Times,
     /// How old the calls are that were still going on at the end.
@@ -90,15 +108,7 @@ impl Report {
     pub fn between(&self, from: usize, until: usize) -> Second {
         let until = until.min(self.seconds.len());
         let seconds = self.seconds.get(from..until).unwrap_or_default();
-        seconds.iter().fold(Second::default(), |sum, second| Second {
-            offered: sum.offered + second.offered,
-            attempts: sum.attempts + second.attempts,
-            arrived: sum.arrived + second.arrived,
-            good: sum.good + second.good,
-            failed: sum.failed + second.failed,
-            worked: sum.worked + second.worked,
-            wasted: sum.wasted + second.wasted,
-        })
+        seconds.iter().fold(Second::default(), |sum, second| sum.with(*second, |a, b| a + b))
     }
 }
 
@@ -129,6 +139,7 @@ pub(super) struct Ledger {
     warm_up: Timestamp,
     counts: Counts,
     seconds: Vec<Second>,
+    heat: Heat,
     times: Times,
     cut_off: Times,
 }
@@ -136,10 +147,12 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(warm_up: Timestamp, ends: Timestamp) -> Self {
         let seconds = ends.since(Timestamp::ZERO).as_secs() + 1;
+        let seconds = usize::try_from(seconds).unwrap_or(0);
         Self {
             warm_up,
             counts: Counts::default(),
-            seconds: vec![Second::default(); usize::try_from(seconds).unwrap_or(0)],
+            seconds: vec![Second::default(); seconds],
+            heat: Heat::new(seconds),
             times: Times::new(),
             cut_off: Times::new(),
         }
@@ -169,6 +182,9 @@ impl Ledger {
         let is_good = done.outcome.class() == Class::Success;
         let second = self.second(now);
         *(if is_good { &mut second.good } else { &mut second.failed }) += 1;
+        if is_good {
+            self.heat.record(now, now.since(begun));
+        }
         if begun < self.warm_up {
             return;
         }
@@ -197,6 +213,7 @@ impl Ledger {
         Report {
             counts: self.counts,
             seconds: self.seconds.clone(),
+            heat: self.heat.clone(),
             times: self.times.clone(),
             cut_off: self.cut_off.clone(),
             opened: policies.opened,

@@ -53,6 +53,14 @@ impl Model {
         }
     }
 
+    /// What goes wrong, and when.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        match self {
+            Self::Fleet(fleet) => fleet.faults.clone(),
+            Self::Contention(_) => Vec::new(),
+        }
+    }
+
     /// Refuses what can never work.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         match self {

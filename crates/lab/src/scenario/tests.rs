@@ -71,6 +71,51 @@ fn a_file_that_is_right_is_read_and_judged() {
     assert_eq!(scenario.run(&many, |_| ()).unwrap_err().field(), "clients");
 }
 
+#[test]
+fn a_course_is_the_sum_of_its_runs_whatever_the_number_of_threads() {
+    let scenario = parse(RIGHT).unwrap();
+    let run = |seeds: &[u64], threads| {
+        let plan = Plan { seeds: seeds.to_vec(), clients: None, threads };
+        scenario.run(&plan, |_| ()).unwrap()
+    };
+    let one_by_one: Vec<_> = (0..3).map(|seed| run(&[seed], 1).courses).collect();
+    let all = run(&[0, 1, 2], 3);
+    for (place, course) in all.courses.iter().enumerate() {
+        let parts: Vec<_> = one_by_one.iter().map(|courses| &courses[place]).collect();
+        assert_eq!((course.runs, course.seconds.len()), (3, 5), "4 s, and what ends at its end");
+        for (second, over) in course.seconds.iter().enumerate() {
+            let offered = parts.iter().map(|part| part.seconds[second].sum.offered);
+            assert_eq!(over.sum.offered, offered.clone().sum::<u64>());
+            assert_eq!(Some(over.least.offered), offered.clone().min());
+            assert_eq!(Some(over.most.offered), offered.max());
+        }
+        let answers = |course: &Course| course.heat.seconds().iter().flatten().sum::<u32>();
+        assert_eq!(answers(course), parts.iter().map(|part| answers(part)).sum::<u32>());
+        assert!(course.stops.iter().sum::<u64>() > 400, "50 calls a second, 4 s, 3 seeds");
+        assert_eq!(course.faults.len(), 1);
+        let names: Vec<_> = course.numbers.iter().map(|number| number.name.as_str()).collect();
+        assert_eq!(names, ["attempts in 1..2 s", "amplification", "success", "p50", "p99"]);
+    }
+    let seeds: Vec<_> = all.rows[1].seeds.iter().map(|it| (it.seed, it.margin < 0.0)).collect();
+    assert_eq!(seeds, [(0, true), (1, true), (2, true)], "the control misses with each");
+}
+
+#[test]
+fn of_a_scenario_only_what_is_asked_for_is_run() {
+    let compared = RIGHT.replacen("at_most = \"2x\"", "at_most = \"0.9x\"\nof = \"naive\"", 1);
+    let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
+    for (text, runs) in [(RIGHT, 1), (&compared, 2)] {
+        let only = parse(text).unwrap().only(None, Some("ours")).unwrap();
+        let outcome = only.run(&plan, |_| ()).unwrap();
+        let arms: Vec<_> = outcome.rows.iter().map(|row| row.arm.as_str()).collect();
+        assert_eq!((outcome.runs, arms), (runs, vec!["ours"]), "and what it is compared with");
+    }
+    let refused = |case, arm| parse(RIGHT).unwrap().only(case, arm).unwrap_err();
+    assert_eq!(refused(None, Some("our")).field(), "arm");
+    assert!(refused(None, Some("our")).to_string().contains("“ours”, “naive”"));
+    assert_eq!(refused(Some("x"), None).field(), "case");
+}
+
 /// What is said otherwise, and the line, the column and the field of what is told.
 const MISTAKES: &[(&str, &str, usize, usize, &str, &str)] = &[
     ("schema = 1\n", "", 1, 1, "schema", "is missing"),

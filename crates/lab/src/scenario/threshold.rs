@@ -10,6 +10,7 @@ use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section, duration};
 use crate::contention::Contended;
 use crate::fleet::Report;
+use crate::stats::Interval;
 
 /// What came of one run.
 #[derive(Clone, Debug)]
@@ -226,17 +227,22 @@ impl Threshold {
             Side::AtMost => "at most",
             Side::AtLeast => "at least",
         };
-        let window = match self.metric {
-            metric if metric.has_window() => format!(" in {}..{} s", self.from, self.until),
-            Metric::Recovery => format!(" from {} s", self.from),
-            _ => String::new(),
-        };
         let limit = match &self.of {
             Some(arm) => format!("{} of “{arm}”", shown(self.limit, Unit::Times)),
             None => shown(self.limit, self.metric.unit()),
         };
         let mean = if self.is_of_mean { ", mean of the seeds" } else { "" };
-        format!("{}{window} {side} {limit}{mean}", self.metric.name())
+        format!("{} {side} {limit}{mean}", self.measures())
+    }
+
+    /// In words, what is measured.
+    pub(super) fn measures(&self) -> String {
+        let name = self.metric.name();
+        match self.metric {
+            metric if metric.has_window() => format!("{name} in {}..{} s", self.from, self.until),
+            Metric::Recovery => format!("{name} from {} s", self.from),
+            _ => name.to_owned(),
+        }
     }
 }
 
@@ -320,6 +326,12 @@ pub(super) fn shown(number: f64, unit: Unit) -> String {
         Unit::Time => format_duration(Duration::from_secs_f64(number.max(0.0))),
         Unit::Count => format!("{number:.1}").trim_end_matches(".0").to_owned(),
     }
+}
+
+/// How far a mean may be off, as a person reads it; nothing of one seed.
+pub(super) fn give_or_take(measured: Interval, unit: Unit) -> String {
+    let half = measured.half;
+    if half.is_finite() { format!("±{}", shown(half, unit)) } else { String::new() }
 }
 
 /// Characters of a name in a file. Source: own choice.

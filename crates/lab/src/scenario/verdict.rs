@@ -1,11 +1,13 @@
 //! Runs a scenario, holds what came against its thresholds, and judges.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use seawall_policy::ConfigError;
 
+use super::course::{self, Course, Taken};
 use super::model::Model;
-use super::threshold::{Came, Threshold, Unit, shown};
+use super::threshold::{Came, Threshold, give_or_take, shown};
 use super::{Cell, Role, Scenario};
 use crate::seeds::over_seeds;
 use crate::stats::Interval;
@@ -102,12 +104,25 @@ pub struct Row {
     pub margin: f64,
     /// That seed.
     pub seed: u64,
+    /// Each seed, in the plan's order.
+    pub seeds: Vec<Seeded>,
     /// Whether the mean over the seeds was judged, and not each.
     pub is_of_mean: bool,
     /// Seeds that miss it.
     pub misses: usize,
     /// What became of it.
     pub fate: Fate,
+}
+
+/// What one seed came to.
+#[derive(Clone, Debug)]
+pub struct Seeded {
+    /// Which.
+    pub seed: u64,
+    /// What was measured, as a person reads it.
+    pub shown: String,
+    /// How far it is on the right side, as a share of the limit; no number counts as missed.
+    pub margin: f64,
 }
 
 /// What came of a scenario.
@@ -117,6 +132,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Case by case, arm by arm, threshold by threshold.
     pub rows: Vec<Row>,
+    /// Case by case, arm by arm.
+    pub courses: Vec<Course>,
     /// Runs that were made.
     pub runs: usize,
     /// Events that were simulated.
@@ -142,33 +159,42 @@ impl Scenario {
         }
         let models: Vec<_> = self.cells.iter().map(|cell| model(cell, plan)).collect();
         models.iter().try_for_each(Model::check)?;
+        let taken: Vec<_> = models.iter().map(|_| Mutex::new(Taken::default())).collect();
         let done = AtomicUsize::new(0);
         let places: Vec<u64> = (0..).take(self.runs(plan)).collect();
-        let came = over_seeds(&places, plan.threads, |place| {
+        let runs = over_seeds(&places, plan.threads, |place| {
             let place = usize::try_from(place).unwrap_or(0);
             let (cell, seed) = (place / plan.seeds.len(), plan.seeds[place % plan.seeds.len()]);
             let came = match &models[cell] {
                 Model::Fleet(fleet) => fleet.run(seed).map(|report| Came::Fleet(Box::new(report))),
                 Model::Contention(contention) => Ok(Came::Contention(contention.run(seed))),
-            };
+            }?;
+            taken[cell].lock().unwrap_or_else(PoisonError::into_inner).take(&came);
             on_run(done.fetch_add(1, Ordering::Relaxed) + 1);
-            came
+            Ok(Run::of(&came, &self.thresholds))
         });
-        let came = came.into_iter().collect::<Result<Vec<_>, _>>()?;
-        Ok(self.judge(plan, &came))
+        let runs = runs.into_iter().collect::<Result<Vec<_>, ConfigError>>()?;
+        let taken = taken.into_iter().map(|it| it.into_inner().unwrap_or_default()).collect();
+        Ok(self.judge(plan, &runs, taken, &models))
     }
 
-    fn judge(&self, plan: &Plan, came: &[Came]) -> Outcome {
-        let of_cell = |place: usize| &came[place * plan.seeds.len()..][..plan.seeds.len()];
+    fn judge(&self, plan: &Plan, runs: &[Run], taken: Vec<Taken>, models: &[Model]) -> Outcome {
+        let of_cell = |place: usize| &runs[place * plan.seeds.len()..][..plan.seeds.len()];
         let mut rows = Vec::new();
-        for (place, cell) in self.cells.iter().enumerate() {
-            for threshold in self.thresholds.iter().filter(|it| self.applies(it, cell)) {
+        for (place, cell) in self.cells.iter().enumerate().filter(|(_, cell)| cell.is_asked) {
+            for (number, threshold) in self.thresholds.iter().enumerate() {
+                if !self.applies(threshold, cell) {
+                    continue;
+                }
                 let is_other = |other: &Cell| {
                     let name = &self.arms[other.arm].name;
                     other.case == cell.case && Some(name) == threshold.of.as_ref()
                 };
-                let other = self.cells.iter().position(is_other).map(of_cell);
-                rows.push(self.row(cell, threshold, of_cell(place), other, &plan.seeds));
+                let of = |place: usize| -> Vec<f64> {
+                    of_cell(place).iter().map(|run| run.numbers[number]).collect()
+                };
+                let other = self.cells.iter().position(is_other).map(of);
+                rows.push(self.row(cell, threshold, &of(place), other, &plan.seeds));
             }
         }
         let any = |fate| rows.iter().any(|row: &Row| row.fate == fate);
@@ -177,30 +203,30 @@ impl Scenario {
             (false, true) => Verdict::Fail,
             (false, false) => Verdict::Pass,
         };
-        let sums = came.iter().map(|came| match came {
-            Came::Fleet(report) => (report.events, report.digest),
-            Came::Contention(came) => (0, came.digest),
+        let courses = taken.into_iter().zip(&self.cells).enumerate().map(|(place, (it, cell))| {
+            let arm = &self.arms[cell.arm];
+            let values: Vec<_> = of_cell(place).iter().map(|run| &run.numbers[..]).collect();
+            let numbers = course::numbers(&self.thresholds, &cell.case, &values);
+            it.course((&cell.case, &arm.name, arm.role), models[place].faults(), numbers)
         });
-        let (events, digest) = sums.fold((0, 0_u64), |sum, (events, digest)| {
-            (sum.0 + events, sum.1.rotate_left(7) ^ digest)
-        });
-        Outcome { verdict, rows, runs: came.len(), events, digest }
+        let courses = courses.collect();
+        let (events, digest) = runs
+            .iter()
+            .fold((0, 0_u64), |sum, run| (sum.0 + run.events, sum.1.rotate_left(7) ^ run.digest));
+        Outcome { verdict, rows, courses, runs: runs.len(), events, digest }
     }
 
     fn row(
         &self,
         cell: &Cell,
         threshold: &Threshold,
-        came: &[Came],
-        other: Option<&[Came]>,
+        numbers: &[f64],
+        other: Option<Vec<f64>>,
         seeds: &[u64],
     ) -> Row {
-        let numbers: Vec<_> = came.iter().map(|came| threshold.measure(came)).collect();
         let limits: Vec<_> = match other {
-            None => vec![threshold.limit; came.len()],
-            Some(other) => {
-                other.iter().map(|came| threshold.limit * threshold.measure(came)).collect()
-            }
+            None => vec![threshold.limit; numbers.len()],
+            Some(other) => other.iter().map(|number| threshold.limit * number).collect(),
         };
         let measured = Interval::of(numbers.iter().copied());
         let limit = Interval::of(limits.iter().copied()).mean;
@@ -218,7 +244,7 @@ impl Scenario {
         // One unlucky seed does not make a control fail.
         let misses_mostly = match threshold.is_of_mean {
             true => !holds,
-            false => misses * 2 > came.len(),
+            false => misses * 2 > numbers.len(),
         };
         let arm = &self.arms[cell.arm];
         let fate = match (arm.role, holds) {
@@ -237,11 +263,21 @@ impl Scenario {
             asks: threshold.said(),
             measured,
             shown: shown(measured.mean, unit),
-            give_or_take: give_or_take(measured.half, unit),
+            give_or_take: give_or_take(measured, unit),
             limit,
             limit_shown: format!("{} {}", threshold.side.sign(), shown(limit, unit)),
             margin,
             seed,
+            seeds: numbers
+                .iter()
+                .zip(&margins)
+                .zip(seeds)
+                .map(|((number, margin), seed)| Seeded {
+                    seed: *seed,
+                    shown: shown(*number, unit),
+                    margin: *margin,
+                })
+                .collect(),
             is_of_mean: threshold.is_of_mean,
             misses,
             fate,
@@ -249,8 +285,24 @@ impl Scenario {
     }
 }
 
-fn give_or_take(half: f64, unit: Unit) -> String {
-    if half.is_finite() { format!("±{}", shown(half, unit)) } else { String::new() }
+/// What is kept of one run.
+struct Run {
+    /// One for each threshold, and then the usual ones.
+    numbers: Vec<f64>,
+    events: u64,
+    digest: u64,
+}
+
+impl Run {
+    fn of(came: &Came, thresholds: &[Threshold]) -> Self {
+        let numbers = thresholds.iter().map(|threshold| threshold.measure(came));
+        let numbers = numbers.chain(course::usual(came)).collect();
+        let (events, digest) = match came {
+            Came::Fleet(report) => (report.events, report.digest),
+            Came::Contention(came) => (0, came.digest),
+        };
+        Self { numbers, events, digest }
+    }
 }
 
 fn model(cell: &Cell, plan: &Plan) -> Model {

@@ -1,0 +1,103 @@
+//! `seawall lab run`: runs scenarios, tells their verdicts, and writes what is asked for.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anyhow::Context as _;
+use seawall_lab::{Outcome, Plan, Scenario, Verdict};
+
+use super::progress::Progress;
+use super::{FILES, Judged, Loaded, load, report, table};
+use crate::args::LabRunArgs;
+use crate::terminal::wants_colour;
+
+/// A scenario that was run.
+pub(super) struct Done {
+    pub(super) scenario: Scenario,
+    pub(super) plan: Plan,
+    pub(super) outcome: Outcome,
+    /// The command that runs it again, but for case, arm and seeds.
+    pub(super) replay: String,
+}
+
+pub(super) fn run(args: &LabRunArgs) -> anyhow::Result<Judged> {
+    let names: Vec<_> = match args.names.is_empty() {
+        true => FILES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        false => args.names.clone(),
+    };
+    // All are read before the first is run.
+    let loaded = names.iter().map(|name| only(args, name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let colour = wants_colour(&io::stdout());
+    let mut done = Vec::new();
+    for loaded in loaded {
+        let replay = replay(args, &loaded);
+        let Loaded { asked, scenario } = loaded;
+        let plan = plan(args, &scenario);
+        let progress = Progress::new(scenario.name(), scenario.runs(&plan));
+        let outcome = scenario.run(&plan, |runs| progress.show(runs));
+        progress.clear();
+        let outcome = outcome.with_context(|| asked.clone())?;
+        table::write(&mut io::stdout(), &scenario, &outcome, &replay, colour)?;
+        done.push(Done { scenario, plan, outcome, replay });
+    }
+    let write = |path: &Path, text: String| {
+        fs::write(path, text).with_context(|| format!("write {}", path.display()))
+    };
+    if let Some(path) = &args.json {
+        write(path, report::json(&done)?)?;
+    }
+    if let Some(path) = &args.junit {
+        write(path, report::junit(&done))?;
+    }
+    let verdicts: Vec<_> = done.iter().map(|done| done.outcome.verdict).collect();
+    Ok(match verdicts {
+        all if all.contains(&Verdict::Invalid) => Judged::Invalid,
+        all if all.contains(&Verdict::Fail) => Judged::Failed,
+        _ => Judged::Passed,
+    })
+}
+
+/// A scenario, or of it the case and the arm that are asked for.
+fn only(args: &LabRunArgs, name: &str) -> anyhow::Result<Loaded> {
+    let Loaded { asked, scenario } = load(name)?;
+    let scenario = scenario.only(args.case.as_deref(), args.arm.as_deref());
+    Ok(Loaded { scenario: scenario.with_context(|| asked.clone())?, asked })
+}
+
+fn plan(args: &LabRunArgs, scenario: &Scenario) -> Plan {
+    let seeds = args.seeds.unwrap_or(scenario.seeds());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Plan {
+        seeds: args.seed.map_or_else(|| (0..seeds.into()).collect(), |seed| vec![seed]),
+        clients: args.clients,
+        threads: args.threads.map_or(cores, usize::from),
+    }
+}
+
+fn replay(args: &LabRunArgs, loaded: &Loaded) -> String {
+    let clients = args.clients.map_or_else(String::new, |clients| format!(" --clients {clients}"));
+    format!("seawall lab run {}{clients}", quoted(&loaded.asked))
+}
+
+/// A word for a shell.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_for_a_shell_is_one_word() {
+        assert_eq!(quoted("scenarios/a-b_1.toml"), "scenarios/a-b_1.toml");
+        assert_eq!(quoted("budget of 10%"), "'budget of 10%'");
+        assert_eq!(quoted("it's; rm"), r"'it'\''s; rm'");
+        assert_eq!(quoted(""), "''");
+    }
+}
