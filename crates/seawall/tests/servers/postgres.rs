@@ -67,7 +67,7 @@ impl Postgres {
     fn run(folder: &Folder, ports: impl FnMut() -> u16, options: &[String]) -> (Process, u16) {
         let (data, dir) = (folder.path().join("data"), folder.path().to_str().unwrap());
         let program = find("postgres", PACKAGE);
-        serve(ports, |port, log| {
+        serve(ports, LISTENS, |port, log| {
             let port = port.to_string();
             let mut args = vec!["-D", data.to_str().unwrap(), "-p", &port, "-k", dir];
             for option in SMALL.iter().copied().chain(options.iter().map(String::as_str)) {
@@ -89,7 +89,7 @@ impl Postgres {
     }
 
     pub(crate) fn pool(&self, most: usize) -> Pool {
-        pool(self.port, most)
+        pool(self.port, most, PATIENT)
     }
 }
 
@@ -107,12 +107,12 @@ pub(crate) fn config(port: u16, user: &str) -> Config {
     config
 }
 
-/// A pool as the example has it.
-pub(crate) fn pool(port: u16, most: usize) -> Pool {
+/// A pool as the example has it, with so much time to make a connection.
+pub(crate) fn pool(port: u16, most: usize, create: Duration) -> Pool {
     let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     Pool::builder(Manager::from_config(config(port, "postgres"), NoTls, manager))
         .max_size(most)
-        .create_timeout(Some(Duration::from_millis(400)))
+        .create_timeout(Some(create))
         .runtime(Runtime::Tokio1)
         .build()
         .unwrap()
@@ -230,9 +230,12 @@ async fn a_postgresql_that_is_out_of_connections_or_refuses_a_user_says_so() {
 
     let pool = server.pool(4);
     let mut held = Vec::new();
+    let mut tries = 0..TRIES;
     let full: PostgresError = loop {
         match pool.get().await {
             Ok(client) => held.push(client),
+            // Those that were refused have not all left.
+            Err(_) if held.len() < 2 && tries.next().is_some() => pause(),
             Err(error) => break error.into(),
         }
     };
@@ -241,6 +244,10 @@ async fn a_postgresql_that_is_out_of_connections_or_refuses_a_user_says_so() {
 }
 
 const PACKAGE: &str = "postgresql";
+/// No busy machine needs as long to connect.
+pub(crate) const PATIENT: Duration = Duration::from_secs(10);
+/// What it logs once it has its port; it takes connections once it has recovered.
+const LISTENS: &str = "listening on IPv4 address";
 /// A cluster that has nothing to lose.
 const SMALL: [&str; 5] = [
     "listen_addresses=127.0.0.1",

@@ -6,7 +6,8 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -133,44 +134,58 @@ pub(crate) fn find(name: &str, package: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not here: apt-get install {package}"))
 }
 
-/// A port nobody listens on now.
+/// A port for a server that starts, is killed and starts again: no other server of this run is
+/// given it, and it lies below those that the system gives to whom asks for any.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (first, ports) = (PORTS.start, PORTS.end - PORTS.start);
+    for _ in PORTS {
+        // Test runs side by side begin at different places.
+        let at = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Relaxed));
+        let port = u16::try_from(first + at % ports).unwrap();
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port of {PORTS:?} is free");
 }
 
-/// Starts a server by `start`, which is given a port, and waits until it listens; somebody else may
-/// take the port in the same moment, so there are some tries.
+/// Starts a server by `start`, which is given a port, and waits until it says in its log that it
+/// listens. A connection would prove nothing: another server may have taken the port in the same
+/// moment. This one then ends, and there are some tries.
 pub(crate) fn serve(
     mut ports: impl FnMut() -> u16,
+    listens: &str,
     start: impl Fn(u16, &Path) -> Process,
 ) -> (Process, u16) {
-    let mut said = String::new();
+    let folder = Folder::new("log");
+    let log = folder.path().join("log");
     for _ in 0..5 {
         let port = ports();
-        let log = std::env::temp_dir().join(format!("seawall-server-{port}.log"));
         let mut process = start(port, &log);
-        let listens = listens(port, &mut process);
-        said = fs::read_to_string(&log).unwrap();
-        let _ = fs::remove_file(log);
-        if listens {
+        if says(listens, &log, &mut process) {
             return (process, port);
         }
     }
-    panic!("the server does not start: {said}");
+    panic!("the server does not start: {}", read(&log));
 }
 
-/// Whether the process listens on the port before it ends.
-fn listens(port: u16, process: &mut Process) -> bool {
+/// Whether the process says these words before it ends.
+fn says(words: &str, log: &Path, process: &mut Process) -> bool {
     for _ in 0..TRIES {
         if process.has_ended() {
             return false;
         }
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        if read(log).contains(words) {
             return true;
         }
         pause();
     }
     false
+}
+
+fn read(log: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log).unwrap()).into_owned()
 }
 
 /// Between two looks at what another process does.
@@ -181,3 +196,6 @@ pub(crate) fn pause() {
 
 /// 20 s of looking.
 pub(crate) const TRIES: u32 = 1_000;
+
+/// Below what Linux gives out by itself, which starts at 32,768.
+const PORTS: Range<u32> = 12_000..32_000;

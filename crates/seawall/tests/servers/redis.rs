@@ -40,7 +40,7 @@ impl Redis {
     fn run(folder: &Folder, ports: impl FnMut() -> u16, options: &[&str]) -> (Process, u16) {
         let dir = folder.path().to_str().unwrap();
         let program = find("redis-server", "redis-server");
-        serve(ports, |port, log| {
+        serve(ports, LISTENS, |port, log| {
             let port = port.to_string();
             let mut args = vec!["--port", &port, "--bind", "127.0.0.1", "--dir", dir];
             args.extend(["--save", "", "--appendonly", "no", "--enable-debug-command", "local"]);
@@ -69,17 +69,23 @@ impl Redis {
     }
 
     /// What a call through a stack with a manager needs, as the example has it.
-    pub(crate) fn manager(&self) -> ConnectionManager {
-        manager(self.port)
+    pub(crate) async fn manager(&self) -> ConnectionManager {
+        manager(self.port).await
     }
 }
 
-pub(crate) fn manager(port: u16) -> ConnectionManager {
+/// A manager that has its connection, and whose own times are longer than any attempt: what a test
+/// sees end, the stack has ended.
+pub(crate) async fn manager(port: u16) -> ConnectionManager {
     let config = ConnectionManagerConfig::new()
         .set_number_of_retries(0)
-        .set_connection_timeout(Some(Duration::from_millis(100)))
-        .set_response_timeout(Some(Duration::from_millis(200)));
-    ConnectionManager::new_lazy_with_config(client(port, ""), config).unwrap()
+        .set_connection_timeout(Some(Duration::from_secs(10)))
+        .set_response_timeout(Some(Duration::from_secs(10)));
+    let manager = ConnectionManager::new_lazy_with_config(client(port, ""), config).unwrap();
+    // A server that refuses its user answers as well.
+    let answer = ask(&mut manager.clone(), "PING").await;
+    assert!(answer.is_ok() || answer.is_err_and(|error| error.code().is_some()));
+    manager
 }
 
 fn client(port: u16, user: &str) -> Client {
@@ -172,7 +178,7 @@ async fn a_redis_that_is_busy_full_or_read_only_says_so() {
 #[tokio::test]
 async fn a_redis_that_refuses_a_user_is_not_asked_again() {
     let server = Redis::start(&["--requirepass", "secret"]);
-    let anonymous = server.manager();
+    let anonymous = server.manager().await;
     let stack = Stack::new("redis", &StackConfig::redis()).unwrap();
     let report = stack
         .call(CallOptions::idempotent(), classify_redis, |_attempt| {
@@ -227,7 +233,7 @@ async fn what_is_no_redis_is_malformed() {
 async fn a_redis_that_loads_its_data_is_unavailable_and_then_answers() {
     let mut server = Redis::start(&[]);
     let mut connection = server.connection().await;
-    ask(&mut connection, "DEBUG POPULATE 2000").await.unwrap();
+    ask(&mut connection, "DEBUG POPULATE 10000").await.unwrap();
     ask(&mut connection, "SAVE").await.unwrap();
     server.process.kill();
     // A pause of half a millisecond for each key.
@@ -241,3 +247,6 @@ async fn a_redis_that_loads_its_data_is_unavailable_and_then_answers() {
     let loading = ask(&mut connection, "GET key:1").await;
     expect("LOADING", outcome(loading), "unavailable", "not_processed");
 }
+
+/// What it logs once it has its port, and before it loads its data.
+const LISTENS: &str = "Server initialized";
