@@ -227,16 +227,12 @@ impl TlsStore {
     /// Reads the files again and uses what is new, on a thread of its own: one that hangs holds up
     /// neither this for long nor other threads. What it found is told where it is found.
     pub(crate) async fn reload(self: Arc<Self>) -> Reloaded {
-        self.look_apart(true).await
-    }
-
-    async fn look_apart(self: Arc<Self>, asked: bool) -> Reloaded {
         let store = Arc::clone(&self);
         let look = async move {
             let place = Arc::clone(&store.looking).acquire_owned().await;
             let look = move || {
                 let _place = place;
-                store.look(asked)
+                store.look()
             };
             tokio::task::spawn_blocking(look).await.unwrap_or_default()
         };
@@ -261,7 +257,7 @@ impl TlsStore {
         let mut watch = FileWatch::new(LOOK_EVERY, FILE_BYTES_MAX);
         loop {
             watch.changed(|| store().files()).await;
-            store().look_apart(false).await;
+            store().reload().await;
         }
     }
 
@@ -271,9 +267,9 @@ impl TlsStore {
         of_listeners.chain(of_upstreams).map(Path::to_owned).collect()
     }
 
-    /// What cannot be used is told once, and whenever somebody asked. Blocks on the files; one at a
-    /// time.
-    pub(super) fn look(&self, asked: bool) -> Reloaded {
+    /// What cannot be used is told once: who asks again is told by the refusal of the
+    /// configuration, which names the file. Blocks on the files; one at a time.
+    pub(super) fn look(&self) -> Reloaded {
         let mut reloaded = Reloaded::default();
         let mut entries = self.entries.lock().clone();
         for entry in entries.iter_mut() {
@@ -283,7 +279,7 @@ impl TlsStore {
                 entry.bad = None;
                 continue;
             }
-            if !asked && entry.bad == Some(seen) {
+            if entry.bad == Some(seen) {
                 reloaded.failed.push(entry.name.clone());
                 continue;
             }

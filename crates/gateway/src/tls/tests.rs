@@ -161,16 +161,16 @@ async fn a_reload_tells_what_it_did_and_what_it_could_not() {
     let (store, page, diagnostics) = store(&cert, &key);
     let end = |store: &TlsStore| store.certificates()[0].not_after;
     let first_end = end(&store);
-    assert_eq!(store.look(true).changed, 0, "nothing is new");
+    assert_eq!(store.look().changed, 0, "nothing is new");
     folder.write("c.pem", &second);
-    let failed = store.look(true).failed;
+    let failed = store.look().failed;
     assert!(failed[0].starts_with("listeners[0].tls.key "), "{failed:?}");
     assert!(store.is_failing());
     assert_eq!(end(&store), first_end);
     std::fs::remove_file(Path::new(&key)).unwrap();
-    assert!(store.look(true).failed[0].contains("No such file"));
+    assert!(store.look().failed[0].contains("No such file"));
     folder.write("k.pem", &second_key);
-    assert_eq!(store.look(true).changed, 1);
+    assert_eq!(store.look().changed, 1);
     assert!(!store.is_failing());
     assert_eq!(end(&store), first_end.map(|it| it + 365 * 86_400));
     assert_eq!(store.reloads(), (1, 2));
@@ -190,19 +190,23 @@ async fn what_cannot_be_used_is_told_of_and_counted_once() {
     let folder = Folder::new("once");
     let ((cert, key), (second, second_key)) = (pair(2100), pair(2101));
     let [cert, key] = [("c.pem", cert), ("k.pem", key)].map(|(name, it)| folder.write(name, &it));
-    let (store, _, _) = store(&cert, &key);
+    let (store, page, diagnostics) = store(&cert, &key);
     folder.write("c.pem", &second);
-    assert_eq!(store.look(false).failed.len(), 1, "the key is another's");
+    assert_eq!(store.look().failed.len(), 1, "the key is another's");
     assert!(store.is_failing());
     folder.write("k.pem", &second_key);
-    assert_eq!(store.look(false).changed, 1);
+    assert_eq!(store.look().changed, 1);
     assert!(!store.is_failing());
     folder.write("k.pem", "");
     for _ in 0..2 {
-        assert_eq!(store.look(false).failed.len(), 1, "it stays as it is");
+        assert_eq!(store.look().failed.len(), 1, "it stays as it is");
         assert!(store.is_failing());
     }
-    assert_eq!(store.reloads(), (1, 2), "told and counted once");
+    // Whoever asks, too.
+    assert_eq!(Arc::clone(&store).reload().await.failed.len(), 1);
+    assert_eq!(store.reloads(), (1, 2), "counted once");
+    assert!(diagnostics.close().await);
+    assert_eq!(page.text().matches("certificates not renewed").count(), 2, "{}", page.text());
 }
 
 #[tokio::test(start_paused = true)]
