@@ -96,7 +96,7 @@ impl AdminBackend for Backend {
 
     fn reload(&self, by: SocketAddr) -> Reloading {
         let refused = self.refused.lock().clone();
-        let reloaded = refused.map_or(Reloaded::Applied, Reloaded::Refused);
+        let reloaded = refused.map_or(Reloaded::Applied, |why| Reloaded::Refused(why.into()));
         Box::pin(async move { (reloaded, format!("by {}", by.ip())) })
     }
 
@@ -411,7 +411,7 @@ async fn behind_a_token_only_probes_are_for_everybody() {
     let token = "a-token-of-twenty-three";
     let with = |open_metrics| {
         let token = AdminToken::parse(token).ok();
-        *served.backend.access.lock() = AdminAccess { token, open_metrics };
+        *served.backend.access.lock() = AdminAccess { token, token_file: None, open_metrics };
     };
     with(false);
     let mut counted = 0;

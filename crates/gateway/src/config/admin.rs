@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtle::ConstantTimeEq as _;
@@ -22,6 +22,8 @@ use super::scope::Scope;
 pub struct AdminAccess {
     /// What must be shown for everything but the probes.
     pub token: Option<AdminToken>,
+    /// The file it was read from, if it was.
+    pub token_file: Option<PathBuf>,
     /// Whether `/metrics` is for everybody even so.
     pub open_metrics: bool,
 }
@@ -99,7 +101,8 @@ pub(super) fn admin(mut scope: Scope<'_>, raw: &RawAdmin) -> (SocketAddr, AdminA
         }),
         (None, None) => return (address, AdminAccess::default()),
     };
-    (address, AdminAccess { token: read.ok(), open_metrics: open_metrics.unwrap_or(false) })
+    let (token, token_file) = (read.ok(), raw.token_file.as_ref().map(PathBuf::from));
+    (address, AdminAccess { token, token_file, open_metrics: open_metrics.unwrap_or(false) })
 }
 
 /// The token in a file, without the end of its line.

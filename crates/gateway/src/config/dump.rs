@@ -91,7 +91,7 @@ impl GatewayConfig {
         let Self {
             listeners,
             admin,
-            admin_access: AdminAccess { token, open_metrics },
+            admin_access: AdminAccess { token, token_file, open_metrics },
             upstreams,
             routes,
             limits,
@@ -108,7 +108,8 @@ impl GatewayConfig {
             "listeners": listeners.iter().map(listener).collect::<Vec<_>>(),
             "admin": {
                 "address": admin.to_string(),
-                "token": token.as_ref().map(|_| MASK),
+                "token": token.as_ref().filter(|_| token_file.is_none()).map(|_| MASK),
+                "token_file": token_file.as_deref().map(path),
                 "open_metrics": token.as_ref().map(|_| open_metrics),
             },
             "upstreams": upstreams,

@@ -8,9 +8,7 @@ use super::pages::{EXAMPLE, Folder, everything_in, raw_keys};
 use super::*;
 
 /// Keys that leave no trace of their own.
-const SPENT: [&str; 4] = [
-    // Both are the token.
-    "admin.token_file",
+const SPENT: [&str; 3] = [
     // What it sets is shown.
     "upstreams.<name>.breaker.preset",
     // For a warning alone.
@@ -32,6 +30,23 @@ fn keys_of(value: &Value, path: &str, into: &mut BTreeSet<String>) {
             items.iter().for_each(|item| keys_of(item, &format!("{path}[]"), into));
         }
         _ => {}
+    }
+}
+
+#[test]
+fn of_a_token_in_a_file_the_path_is_shown_and_of_any_other_that_there_is_one() {
+    let folder = Folder::new("dump-token");
+    let path = folder.0.join("token");
+    std::fs::write(&path, "0123456789abcdef").unwrap();
+    let up = "upstreams: {a: {endpoints: ['http://h:1']}}";
+    for (admin, token, file) in [
+        (format!("token_file: {}", path.display()), Value::Null, path.to_str().into()),
+        ("token: 0123456789abcdef".to_owned(), "***".into(), Value::Null),
+        ("address: 127.0.0.1:1".to_owned(), Value::Null, Value::Null),
+    ] {
+        let dump = accepted(&format!("version: 1\nadmin: {{{admin}}}\n{up}\n")).dump();
+        assert_eq!((&dump["admin"]["token"], &dump["admin"]["token_file"]), (&token, &file));
+        assert!(!dump.to_string().contains("0123456789abcdef"), "{dump}");
     }
 }
 
