@@ -170,6 +170,14 @@ fn sighup_reloads_routes_and_log_refuses_what_is_wrong_and_says_all_of_it() {
         assert!(line.contains("\"path\":\"/still\""), "{line}");
         assert_eq!(running.metric("seawall_config_last_reload_successful"), "0");
     }
+    // Each error has its line, with all of its words.
+    let line = running.hang_up("limitz: {head: 1KiB}\ndrains: {accept: 1s}\n");
+    let next = until(&running.said, " by=SIGHUP ");
+    for (line, key) in [(line, "`limits`"), (next, "`drain`")] {
+        assert!(line.contains("the one in force stays by=SIGHUP hash="), "{line}");
+        assert!(line.contains(&format!("did you mean {key}?")), "{line}");
+        assert!(line.contains(".yaml:") && line.ends_with('"') && !line.contains('…'), "{line}");
+    }
     // Off again: the line that comes next is of a request after it was on once more.
     let line = running.hang_up(&format!("access_log: off\n{}", marked("third")));
     assert!(line.contains("configuration reloaded"), "{line}");

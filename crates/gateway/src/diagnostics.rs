@@ -3,7 +3,8 @@
 //! `2026-01-31T23:59:59.123Z WARN breaker opened upstream=bridge endpoint=127.0.0.1:9001`
 //!
 //! One topic may say ten lines a second; what it says beyond that is left out, and the next line
-//! of that topic tells how many were. Like the access log these lines never hold anything up.
+//! of that topic tells how many were. A list, a line for each of its things, counts as one. Like
+//! the access log these lines never hold anything up.
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
@@ -154,8 +155,44 @@ impl Diagnostics {
         message: &str,
         pairs: &[(&str, &(dyn Display + Sync))],
     ) {
-        let now = self.clock.now();
-        let Some(suppressed) = self.spent.lock()[topic as usize].may_say(now) else { return };
+        if let Some(suppressed) = self.may_say(topic) {
+            self.write(level, message, pairs, None, suppressed);
+        }
+    }
+
+    /// Warns of each thing of a list on a line of its own: `pairs`, and the thing under its key,
+    /// escaped and cut at 2 KiB. Ten at most; one line more tells how many are left.
+    pub(crate) fn warn_each(
+        &self,
+        topic: Topic,
+        message: &str,
+        pairs: &[(&str, &(dyn Display + Sync))],
+        (key, things): (&str, &[String]),
+    ) {
+        let Some(mut suppressed) = self.may_say(topic) else { return };
+        let mut warn = |thing: &str| {
+            let suppressed = std::mem::take(&mut suppressed);
+            self.write(Level::Warn, message, pairs, Some((key, thing)), suppressed);
+        };
+        things.iter().take(LIST).for_each(|thing| warn(thing));
+        if things.len() > LIST {
+            warn(&format!("and {} more", things.len() - LIST));
+        }
+    }
+
+    /// Whether the topic may say something now, and how many lines before it were left out.
+    fn may_say(&self, topic: Topic) -> Option<u64> {
+        self.spent.lock()[topic as usize].may_say(self.clock.now())
+    }
+
+    fn write(
+        &self,
+        level: Level,
+        message: &str,
+        pairs: &[(&str, &(dyn Display + Sync))],
+        long: Option<(&str, &str)>,
+        suppressed: u64,
+    ) {
         let time = self.clock.unix_millis();
         self.writer.line(|out| {
             lines::utc(out, time);
@@ -168,7 +205,10 @@ impl Diagnostics {
             // Writing to a vector cannot fail.
             let _ = write!(out, " {on}{name}{off} {message}");
             for (key, value) in pairs {
-                let _ = write!(out, " {key}={}", Quoted(&value.to_string()));
+                let _ = write!(out, " {key}={}", Quoted(&value.to_string(), VALUE));
+            }
+            if let Some((key, value)) = long {
+                let _ = write!(out, " {key}={}", Quoted(value, LONG));
             }
             if suppressed > 0 {
                 let _ = write!(out, " suppressed={suppressed}");
@@ -187,17 +227,17 @@ impl Diagnostics {
     }
 }
 
-/// A value of a pair.
-struct Quoted<'a>(&'a str);
+/// A value of a pair, and how many bytes it may have.
+struct Quoted<'a>(&'a str, usize);
 
 impl Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'=' | b'\\');
-        if !self.0.is_empty() && self.0.len() <= VALUE && self.0.bytes().all(plain) {
+        if !self.0.is_empty() && self.0.len() <= self.1 && self.0.bytes().all(plain) {
             return f.write_str(self.0);
         }
         let mut escaped = Vec::new();
-        lines::json_text(&mut escaped, self.0.as_bytes(), VALUE);
+        lines::json_text(&mut escaped, self.0.as_bytes(), self.1);
         write!(f, "\"{}\"", String::from_utf8_lossy(&escaped))
     }
 }
@@ -209,6 +249,10 @@ const LINES_PER_SECOND: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 /// Bytes of a value, escaped.
 const VALUE: usize = 256;
+/// Bytes of a thing of a list, escaped.
+const LONG: usize = 2048;
+/// Things of a list that have lines of their own.
+const LIST: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -267,6 +311,35 @@ mod tests {
             ]
         );
         assert!(lines[6].ends_with("xxx…\"") && lines[6].len() < 300);
+    }
+
+    #[tokio::test]
+    async fn a_list_has_a_line_for_each_thing_ten_at_most_and_counts_as_one() {
+        let why = |count: usize| (0..count).map(|at| format!("n {at}")).collect::<Vec<_>>();
+        let warn = |diagnostics: &Diagnostics, why: &[String]| {
+            diagnostics.warn_each(Topic::Reload, "refused", &[("by", &"x")], ("why", why));
+        };
+        let lines = check(false, async |diagnostics| {
+            warn(diagnostics, &why(10));
+            warn(diagnostics, &why(13));
+            warn(diagnostics, &["x\n2026 ERROR y\x1b[31m".to_owned(), "é\"".repeat(2000)]);
+            // The topic has said three things.
+            for _ in 3..15 {
+                warn(diagnostics, &why(1));
+            }
+        })
+        .await;
+        let (first, rest) = lines.split_at(10);
+        assert_eq!(first[0], "WARN refused by=x why=\"n 0\"");
+        assert_eq!(first[9], "WARN refused by=x why=\"n 9\"");
+        let (second, rest) = rest.split_at(11);
+        assert_eq!(second[9], first[9]);
+        assert_eq!(second[10], "WARN refused by=x why=\"and 3 more\"");
+        assert_eq!(rest[0], "WARN refused by=x why=\"x\\n2026 ERROR y\\u001b[31m\"");
+        let prefix = "WARN refused by=x why=".len();
+        assert!(rest[1].ends_with("…\"") && rest[1].len() > prefix + 2000, "{}", rest[1]);
+        assert!(rest[1].len() <= prefix + 2 + 2048, "{}", rest[1].len());
+        assert_eq!(rest.len(), 2 + 7, "ten times it said something");
     }
 
     #[tokio::test]

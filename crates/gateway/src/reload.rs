@@ -11,6 +11,7 @@
 //! certificate whose key came later.
 
 mod reading;
+mod refusal;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tokio::time::sleep;
 
 pub(crate) use self::reading::READINGS_MAX;
 use self::reading::Readings;
+pub(crate) use self::refusal::Refusal;
 use crate::access_log::AccessLog;
 use crate::boot::{listener_options, open_listener, server_options};
 use crate::config::{AccessLog as LogTo, GatewayConfig, MAX_BYTES};
@@ -58,7 +60,7 @@ pub(crate) struct Status {
     /// By [`Reloaded::index`].
     pub(crate) counts: [u64; Reloaded::LABELS.len()],
     /// Why the last one was refused; nothing if it was not.
-    pub(crate) refused: Option<String>,
+    pub(crate) refused: Option<Refusal>,
     /// When the configuration in force was put there, in milliseconds since the Unix epoch.
     pub(crate) in_force_since: u64,
 }
@@ -77,8 +79,8 @@ pub(crate) enum Reloaded {
     Applied,
     /// It is the one in force.
     Unchanged,
-    /// It cannot be run; why, line by line. The one in force stays.
-    Refused(String),
+    /// It cannot be run. The one in force stays.
+    Refused(Refusal),
 }
 
 impl Reloaded {
@@ -195,11 +197,11 @@ impl Reloader {
     /// Nothing if the text is the one in force and nobody asked to look closer.
     async fn read_and_take(&self, closely: bool) -> Option<Reloaded> {
         if self.drain.borrow().phase != DrainPhase::Serving {
-            return closely.then(|| Reloaded::Refused("the process is leaving".to_owned()));
+            return closely.then(|| Reloaded::Refused("the process is leaving".to_owned().into()));
         }
         let old = self.gateway.load_full();
         let taken = match self.readings.read(&old, closely).await {
-            Ok(Some((config, tls))) => self.take(&old, config, tls).await,
+            Ok(Some((config, tls))) => self.take(&old, config, tls).await.map_err(Refusal::from),
             Ok(None) => return closely.then_some(Reloaded::Unchanged),
             Err(why) => Err(why),
         };
@@ -318,10 +320,11 @@ impl Reloader {
                 let message = "configuration unchanged";
                 diagnostics.info(Topic::Reload, message, &[("by", &by), ("hash", &hash)]);
             }
-            Reloaded::Refused(why) => diagnostics.warn(
+            Reloaded::Refused(why) => diagnostics.warn_each(
                 Topic::Reload,
                 "configuration not reloaded: the one in force stays",
-                &[("by", &by), ("hash", &hash), ("why", why)],
+                &[("by", &by), ("hash", &hash)],
+                ("why", why.lines()),
             ),
         }
     }

@@ -111,6 +111,29 @@ impl Finding {
         })
     }
 
+    /// What is wrong, on one line, with the field.
+    fn told(&self) -> impl fmt::Display {
+        let colon = if self.field.is_empty() { "" } else { ": " };
+        fmt::from_fn(move |f| write!(f, "{}{colon}{}", self.field, self.what()))
+    }
+
+    /// All of it on one line.
+    fn line(&self, source: &Source) -> String {
+        let Source { name, .. } = source;
+        let at = |place| {
+            let Line { number, column, .. } = Line::of(source, place);
+            format!("{name}:{number}:{column}")
+        };
+        let mut line = format!("{} at {}", self.told(), self.place.map_or(name.clone(), at));
+        if let Some((what, place)) = self.related {
+            line.push_str(&format!("; {what}: {}", at(place)));
+        }
+        if let Some(help) = &self.help {
+            line.push_str(&format!("; help: {help}"));
+        }
+        line
+    }
+
     pub(super) fn at(self, place: Option<Place>) -> Self {
         Self { place, ..self }
     }
@@ -189,6 +212,11 @@ impl ConfigErrors {
     /// the file as a whole is meant.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.findings.iter().map(|finding| finding.field.as_str())
+    }
+
+    /// Each error on a line of its own, for a log: what is wrong, in the same words, and where.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        self.findings.iter().map(|finding| finding.line(&self.source))
     }
 
     /// The same text with colours, for a terminal.
@@ -299,9 +327,7 @@ fn write_finding(
     paint: &Paint,
 ) -> fmt::Result {
     let Paint { strong, faint, end, .. } = paint;
-    let colon = if finding.field.is_empty() { "" } else { ": " };
-    let field = &finding.field;
-    writeln!(f, "{colour}{word}{end}{strong}: {field}{colon}{}{end}", finding.what())?;
+    writeln!(f, "{colour}{word}{end}{strong}: {}{end}", finding.told())?;
     let line = finding.place.map(|place| Line::of(source, place));
     let related = finding.related.map(|(what, place)| (what, Line::of(source, place)));
     let number = |line: &Option<Line>| line.as_ref().map_or(0, |line| line.number);

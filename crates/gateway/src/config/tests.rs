@@ -915,6 +915,32 @@ fn many_errors_are_counted_and_the_first_twenty_shown() {
     let shown = errors.to_string();
     assert_eq!(shown.matches("error: ").count(), 20);
     assert!(shown.ends_with("30 errors in seawall.yaml, the first 20 shown"), "{shown}");
+    assert_eq!(errors.lines().count(), 30);
+}
+
+#[test]
+fn a_line_of_an_error_has_the_same_words_and_the_same_place() {
+    let text = "version: 1\nupstreams:\n  a: {endpoints: ['http://h:1'], timeouts: {total: 1}}\n\
+                limitz: 1\nlimitz: 2\n";
+    for (_, text) in BROKEN.iter().copied().chain([("", text)]) {
+        let errors = read(text).unwrap_err();
+        let shown = errors.to_string();
+        let lines: Vec<_> = errors.lines().collect();
+        assert_eq!(lines.len(), errors.count());
+        for (line, block) in lines.iter().zip(shown.split("\n\n")) {
+            assert!(!line.contains('\n'), "{line}");
+            let what = block.lines().next().unwrap().strip_prefix("error: ").unwrap();
+            let rest = line.strip_prefix(what).unwrap_or_else(|| panic!("{what} in {line}"));
+            let place = block.lines().nth(1).unwrap().trim().strip_prefix("--> ").unwrap();
+            let rest =
+                rest.strip_prefix(&format!(" at {place}")).unwrap_or_else(|| panic!("{line}"));
+            let place = |it: &str| it.trim().strip_prefix("::: ").map(str::to_owned);
+            let help = |it: &str| it.trim().strip_prefix("= ").map(|it| format!("; {it}"));
+            for more in block.lines().filter_map(|it| place(it).or_else(|| help(it))) {
+                assert!(rest.contains(&more), "{more} in {line}");
+            }
+        }
+    }
 }
 
 #[test]

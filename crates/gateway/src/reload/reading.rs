@@ -10,12 +10,13 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::Refusal;
 use crate::config::GatewayConfig;
 use crate::gateway::Gateway;
 use crate::tls::TlsStore;
 
 /// A configuration in place of another, and its TLS; nothing if it is the one in force.
-type Read = Result<Option<(GatewayConfig, Arc<TlsStore>)>, String>;
+type Read = Result<Option<(GatewayConfig, Arc<TlsStore>)>, Refusal>;
 
 /// The readings under way.
 #[derive(Debug)]
@@ -36,7 +37,8 @@ impl Readings {
     /// at this moment, and has its own watch.
     pub(super) async fn read(&self, old: &Arc<Gateway>, closely: bool) -> Read {
         let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
-            return Err(format!("{READINGS_MAX} readings of the file, or of one it names, hang"));
+            let why = format!("{READINGS_MAX} readings of the file, or of one it names, hang");
+            return Err(why.into());
         };
         let old = Arc::clone(old);
         let reading = tokio::task::spawn_blocking(move || {
@@ -45,9 +47,10 @@ impl Readings {
         });
         match timeout(READING, reading).await {
             Ok(Ok(read)) => read,
-            Ok(Err(error)) => Err(format!("reading the file failed: {error}")),
+            Ok(Err(error)) => Err(format!("reading the file failed: {error}").into()),
             Err(_) => {
-                Err(format!("reading the file, and those it names, took longer than {READING:?}"))
+                let what = "reading the file, and those it names,";
+                Err(format!("{what} took longer than {READING:?}").into())
             }
         }
     }
@@ -65,9 +68,10 @@ fn read(old: &Gateway, closely: bool) -> Read {
         return Ok(None);
     }
     let Some(read) = origin.read() else {
-        return Err("there is no file to read again: it was started with --upstream".to_owned());
+        let why = "there is no file to read again: it was started with --upstream";
+        return Err(why.to_owned().into());
     };
-    let (config, _) = read.map_err(|errors| errors.to_string())?;
+    let (config, _) = read?;
     if config.origin.hash() == origin.hash() && config == old.config {
         return Ok(None);
     }

@@ -490,6 +490,7 @@ async fn seen(files: &Files, key: &str, before: &Value, after: &Value) -> &'stat
     let (reloaded, told) = reloading.reload().await;
     let now = reloading.reloader.gateway();
     if let Reloaded::Refused(why) = reloaded {
+        let why = why.to_string();
         assert!(why.starts_with(&format!("{key}: ")), "{key}: {why}");
         assert!(why.ends_with(" needs a restart"), "{key}: {why}");
         assert_eq!(knobs(&now), known, "{key} is refused and does something");
@@ -553,12 +554,12 @@ async fn what_needs_a_restart_is_said_in_the_answer_in_a_line_and_in_the_metric(
     files.write(&after);
     let (reloaded, told) = reloading.reload().await;
     let why = "admin.address: [::1]:0 in place of 127.0.0.1:0 needs a restart";
-    assert_eq!(reloaded, Reloaded::Refused(why.to_owned()));
+    assert_eq!(reloaded, Reloaded::Refused(why.to_owned().into()));
     assert!(told.is_none(), "the server is told nothing");
     let total = reloading.reloader.gateway().config.upstreams[0].timeouts.total;
     assert_eq!(total, Duration::from_secs(25));
     let status = reloading.reloader.status();
-    assert_eq!((status.counts, status.refused.as_deref()), ([0, 0, 1], Some(why)));
+    assert_eq!((status.counts, status.refused), ([0, 0, 1], Some(why.to_owned().into())));
     drop(reloading);
     assert!(diagnostics.close().await);
     let text = page.text();
@@ -599,7 +600,7 @@ async fn a_change_beside_a_pair_half_rotated_is_in_force_once_the_pair_is_whole(
     sleep(AGAIN_EVERY * 4).await;
     let status = reloading.reloader.status();
     assert_eq!(status.counts, [0, 0, 1]);
-    let why = status.refused.unwrap();
+    let why = status.refused.unwrap().to_string();
     assert!(why.contains("this is another's"), "{why}");
     std::fs::write(files.0.join("a.key"), key).unwrap();
     let change = timeout(AGAIN_EVERY * 4, reloading.changes.recv()).await.unwrap().unwrap();
@@ -631,7 +632,10 @@ async fn readings_that_hang_are_bounded_and_end_with_their_files() {
     let begin = |count| reloading.reloader.readings.begin(count).unwrap();
     let (most, last) = (begin(READINGS_MAX - 1), begin(1));
     let (reloaded, _) = reloading.reload().await;
-    assert!(matches!(&reloaded, Reloaded::Refused(why) if why.contains("hang")), "{reloaded:?}");
+    assert!(
+        matches!(&reloaded, Reloaded::Refused(why) if why.to_string().contains("hang")),
+        "{reloaded:?}"
+    );
     // Nobody takes a thread from those who ask.
     reloading.reloader.try_again().await;
     assert_eq!(reloading.reloader.status().counts, [0, 0, 1]);

@@ -27,12 +27,19 @@ impl Following {
         Self { _place: place, file, gateway }
     }
 
-    /// Puts this in force. A busy machine may be so slow that the change was noticed before.
+    /// Puts this in force, once. On a busy machine the change may be noticed before it is told of.
     async fn reload(&self, setup: &Setup) {
+        let before = applied(&self.gateway).await;
         fs::write(&self.file, setup.yaml()).unwrap();
         let told = self.gateway.reload().await;
         assert_eq!(told.status, 200, "{}", told.text());
+        assert_eq!(applied(&self.gateway).await, before + 1, "{}", told.text());
     }
+}
+
+/// How many other configurations were put in force.
+async fn applied(gateway: &Gateway) -> u64 {
+    gateway.metrics().await.count("seawall_config_reloads_total", &[("result", "applied")])
 }
 
 /// Under the phases it began with this would take 27 s.

@@ -10,7 +10,7 @@ pub(super) struct Line {
     /// From 1.
     pub(super) number: usize,
     /// From 1, in characters.
-    column: usize,
+    pub(super) column: usize,
     /// What is shown; tabs as one space so that the caret fits.
     shown: String,
     /// Characters before the caret.
