@@ -8,7 +8,9 @@
 
 use std::time::Duration;
 
-use seawall_lab::{Calls, Fault, Fleet, Host, Network, Rate, Sharing, Span, Trouble, Work};
+use seawall_lab::{
+    Calls, Fault, Fleet, Host, Network, Queue, Rate, Refusal, Sharing, Span, Trouble, Work,
+};
 use seawall_policy::{StackConfig, StackParams, Timestamp};
 
 /// The most clients that are measured with state of their own: about 1 kB for each of them.
@@ -57,10 +59,11 @@ fn main() {
                 host: Host {
                     work: Work::Queue {
                         workers: clients,
-                        room: None,
+                        queue: Queue::fifo(None),
                         service: Span::exponential(Duration::from_millis(20)),
                     },
                     notices: false,
+                    refusal: Refusal::PLAIN,
                 },
                 faults: fault.into_iter().collect(),
                 warm_up: second(10),

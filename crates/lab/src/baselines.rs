@@ -1,5 +1,5 @@
-//! Other people's retries, to compare with: the only decisions in the lab that are not the
-//! policy's, and nothing of ours uses them.
+//! Other people's retries, and their queues, to compare with: the only decisions in the lab that
+//! are not the policy's, and nothing of ours uses them.
 //!
 //! | gate | a failed attempt may be tried again |
 //! |---|---|
@@ -7,12 +7,17 @@
 //! | bucket | if there is more than one token, of which it takes one; every call brings a part of one |
 //! | share | while failed attempts are at most a share of first ones, since the start |
 
+mod queues;
+
 use std::time::Duration;
 
 use seawall_policy::ConfigError;
 
 use crate::draw::Draw;
 use crate::span::{Span, check};
+
+pub use queues::QueueRule;
+pub(crate) use queues::QueueState;
 
 /// A client that tries again by a rule that is not ours.
 #[derive(Clone, Debug, PartialEq)]

@@ -53,6 +53,18 @@ pub fn refused_by_one_worker(load: f64, room: u32) -> f64 {
     libm::pow(load, f64::from(room)) / states.sum::<f64>()
 }
 
+/// The share of jobs that one worker never takes up, with random arrivals, exponential service and
+/// nobody waiting longer than `patience` mean services: (1 − ρ)ρe / (1 − ρ²e), e = e^−(1 − ρ)τ.
+/// Source: barrer.
+#[must_use]
+pub fn lost_by_patience(load: f64, patience: f64) -> f64 {
+    if (load - 1.0).abs() < 1e-9 {
+        return 1.0 / (2.0 + patience);
+    }
+    let left = libm::exp(-(1.0 - load) * patience);
+    (1.0 - load) * load * left / (1.0 - load * load * left)
+}
+
 /// Jobs a second, and the mean time from asking to the answer, of `clients` that think for a mean
 /// time and then wait for one worker with exponential service: the machine-repair model, by mean
 /// value analysis. Source: mean-value-analysis.
@@ -102,6 +114,11 @@ mod tests {
         near(refused_by_one_worker(1.0, 9), 0.1);
         near(refused_by_one_worker(0.5, 1), 0.5 / 1.5);
         near(refused_by_one_worker(2.0, 40), 0.5);
+        // Nobody waits at all, and everybody does.
+        near(lost_by_patience(0.5, 0.0), refused_by_one_worker(0.5, 1));
+        near(lost_by_patience(2.0, 50.0), 0.5);
+        near(lost_by_patience(0.5, 100.0), 0.0);
+        assert!((lost_by_patience(1.0, 3.0) - lost_by_patience(1.000_01, 3.0)).abs() < 1e-4);
         let (per_second, response) = machine_repair(1, 3.0, 1.0);
         near(per_second, 0.25);
         near(response, 1.0);

@@ -10,6 +10,8 @@
 //! | pause | nothing moves, then everything goes on where it was |
 //! | restart | all that is inside is closed at the begin; down to the end |
 //! | hold | requests do not arrive, until all do at the end, in the order they were sent in |
+//! | partition | between a share of the clients and the server nothing passes, either way |
+//! | clock | the clocks of a share of the clients are off, which only dates depend on |
 
 use seawall_policy::{ConfigError, Timestamp};
 
@@ -48,6 +50,18 @@ pub enum Trouble {
     Restart,
     /// Requests arrive at the end only.
     Hold,
+    /// Nothing passes between the server and some clients.
+    Partition {
+        /// How many of them, 0 to 1.
+        share: f64,
+    },
+    /// Some clients' clocks are off.
+    Clock {
+        /// How many of them, 0 to 1.
+        share: f64,
+        /// Seconds that they are ahead; below zero: behind.
+        ahead: i64,
+    },
 }
 
 impl Fault {
@@ -71,6 +85,9 @@ impl Fault {
                 if !(400..=599).contains(&status) {
                     return Err(ConfigError::new("status", status, "a status from 400 to 599"));
                 }
+            }
+            Trouble::Partition { share } | Trouble::Clock { share, .. } => {
+                check("share", share, 0.0, 1.0)?;
             }
             _ => {}
         }
@@ -107,6 +124,8 @@ impl Fault {
             Trouble::Pause => "pause".to_owned(),
             Trouble::Restart => "restart".to_owned(),
             Trouble::Hold => "held back".to_owned(),
+            Trouble::Partition { share } => format!("{}% cut off", share * 100.0),
+            Trouble::Clock { ahead, .. } => format!("clocks {ahead:+} s"),
         };
         self.server.map_or(what.clone(), |server| format!("{what} at {server}"))
     }
@@ -115,6 +134,10 @@ impl Fault {
     #[must_use]
     pub const fn server(&self) -> Option<u32> {
         self.server
+    }
+
+    pub(crate) fn is_on(&self, now: Timestamp) -> bool {
+        self.from <= now && now < self.until
     }
 
     pub(crate) fn hits(&self, server: u32) -> bool {
@@ -128,6 +151,8 @@ pub(crate) struct Condition {
     pub(crate) refuses: bool,
     pub(crate) is_silent: bool,
     pub(crate) holds: bool,
+    /// Some clients are cut off.
+    pub(crate) is_parted: bool,
     /// Work takes so many times as long; faults multiply.
     pub(crate) slow: f64,
     /// Shares and statuses of errors; of several, the first that hits.
@@ -141,6 +166,7 @@ impl Condition {
         refuses: false,
         is_silent: false,
         holds: false,
+        is_parted: false,
         slow: 1.0,
         errors: None,
         workers: None,
@@ -149,8 +175,8 @@ impl Condition {
     /// Of a server at `now`.
     pub(crate) fn of(faults: &[Fault], server: u32, now: Timestamp) -> Self {
         let mut all = Self::GOOD;
-        let current = |fault: &&Fault| fault.from <= now && now < fault.until;
-        for fault in faults.iter().filter(|fault| fault.hits(server)).filter(current) {
+        let is_on = |fault: &&Fault| fault.is_on(now);
+        for fault in faults.iter().filter(|fault| fault.hits(server)).filter(is_on) {
             match fault.trouble {
                 Trouble::Down | Trouble::Restart => all.refuses = true,
                 Trouble::Silent => all.is_silent = true,
@@ -162,7 +188,8 @@ impl Condition {
                 Trouble::Capacity(workers) => {
                     all.workers = Some(all.workers.map_or(workers, |fewer| fewer.min(workers)));
                 }
-                Trouble::Pause => {}
+                Trouble::Partition { .. } => all.is_parted = true,
+                Trouble::Pause | Trouble::Clock { .. } => {}
             }
         }
         all

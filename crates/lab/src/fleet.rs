@@ -18,6 +18,7 @@
 mod caller;
 mod heat;
 mod hosts;
+mod later;
 mod ledger;
 mod plain;
 mod policies;
@@ -30,12 +31,14 @@ use seawall_policy::{ConfigError, StackParams, Timestamp};
 use crate::baselines::Baseline;
 use crate::draw::Draws;
 use crate::engine::Engine;
-use crate::fault::Fault;
+use crate::fault::{Fault, Trouble};
 use crate::rate::Rate;
+use crate::server::Queue;
 use crate::span::{Span, check};
 
 pub use heat::Heat;
-pub use ledger::{Counts, Report, Second};
+pub use later::{Form, Later, Wait};
+pub use ledger::{Counts, Report, Second, Turned};
 
 use world::World;
 
@@ -109,17 +112,38 @@ pub struct Host {
     /// Whether it hears, one delay later, that nobody waits for a request any longer, and then
     /// does not take it up. One that is being worked on is worked on to its end.
     pub notices: bool,
+    /// What turning a request away takes, and what is said then.
+    pub refusal: Refusal,
+}
+
+/// How a server turns requests away.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// With which status, 400 to 599.
+    pub status: u16,
+    /// What it takes to refuse one that comes, as a share of its work; 0 to 10. The next to be
+    /// worked on takes so much longer.
+    pub cost: f64,
+    /// What it takes to drop one whose turn has come, likewise; its worker is busy with that.
+    pub drop_cost: f64,
+    /// When to come again; also with the errors of a fault.
+    pub later: Option<Later>,
+}
+
+impl Refusal {
+    /// A 503 that costs nothing and says nothing.
+    pub const PLAIN: Self = Self { status: 503, cost: 0.0, drop_cost: 0.0, later: None };
 }
 
 /// How a server works.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Workers with a queue, first come, first served.
+    /// Workers with a queue.
     Queue {
         /// How many are worked on at once, from 1.
         workers: u32,
-        /// How many may wait; beyond, the answer is a 503 at once. `None`: all.
-        room: Option<u32>,
+        /// Where the others wait. Whoever is turned away is answered at once.
+        queue: Queue,
         /// How long one takes.
         service: Span,
     },
@@ -153,6 +177,17 @@ impl Fleet {
         if let Work::Queue { workers: 0, .. } = self.host.work {
             return Err(ConfigError::new("host.workers", 0, "at least 1"));
         }
+        let none = |fault: &Fault| fault.trouble() == Trouble::Capacity(0);
+        if let Work::Queue { queue: Queue::Policy(..), .. } = self.host.work
+            && self.faults.iter().any(none)
+        {
+            let allowed = "at least 1 before which the policy's queue is";
+            return Err(ConfigError::new("fault.workers", 0, allowed));
+        }
+        let Refusal { cost, drop_cost, later, .. } = &self.host.refusal;
+        check("refusal.cost", *cost, 0.0, 10.0)?;
+        check("refusal.drop_cost", *drop_cost, 0.0, 10.0)?;
+        later.as_ref().map_or(Ok(()), Later::check)?;
         if let Some(server) = self.faults.iter().find_map(Fault::server)
             && server >= self.servers
         {

@@ -5,7 +5,7 @@
 //! | `engine` | the clock and the queue of events, ordered by (time, entity, the entity's counter) |
 //! | `draw` | randomness as a function of (seed, entity, purpose, n) |
 //! | `span`, `rate` | how long things take, and how often they come |
-//! | `server` | workers with a queue |
+//! | `server` | workers with a queue: servers' own kinds, and the policy's |
 //! | `station` | one server and those who come to it, for which there are formulas |
 //! | [`exact`] | those formulas |
 //! | `contention` | one row, and those who want to change it at once |
@@ -59,17 +59,21 @@ mod span;
 mod station;
 mod stats;
 
+pub use baselines::QueueRule;
 pub use contention::{Contended, Contention};
 pub use draw::{Draw, Draws, Purpose};
 pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};
-pub use fleet::{Calls, Counts, Fleet, Heat, Host, Network, Report, Second, Sharing, Work};
+pub use fleet::{
+    Calls, Counts, Fleet, Form, Heat, Host, Later, Network, Refusal, Report, Second, Sharing,
+    Turned, Wait, Work,
+};
 pub use rate::Rate;
 pub use scenario::{
     Course, Fate, Number, Outcome, Over, Plan, Role, Row, Scenario, ScenarioError, Seeded, Verdict,
 };
 pub use seeds::over_seeds;
-pub use server::{Arrived, Server};
+pub use server::{Arrived, Coming, Discipline, Drop, Next, Order, Queue, Server};
 pub use span::Span;
 pub use station::{Measured, Source, Station};
 pub use stats::{Interval, Level, Mean, Times};

@@ -17,6 +17,7 @@ mod node;
 mod page;
 mod policy;
 mod section;
+mod server;
 mod threshold;
 mod verdict;
 

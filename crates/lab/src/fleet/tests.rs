@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use seawall_policy::{
-    BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, HedgeDelay, HedgeOptions,
-    Jitter, OutlierOptions, Ratio, RetryOptions, StackConfig, StackParams, StopReason,
-    SuccessBudget, Timestamp,
+    BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, BulkheadParams, HedgeDelay,
+    HedgeOptions, Jitter, OutlierOptions, Ratio, RetryOptions, StackConfig, StackParams,
+    StopReason, SuccessBudget, Timestamp,
 };
 
 use super::*;
@@ -13,6 +13,7 @@ use crate::baselines::Gate;
 use crate::exact;
 use crate::fault::Trouble;
 use crate::seeds::over_seeds;
+use crate::server::{Discipline, Drop};
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -61,7 +62,8 @@ fn fleet(config: &StackConfig) -> Fleet {
 }
 
 fn host(workers: u32, service: Span) -> Host {
-    Host { work: Work::Queue { workers, room: None, service }, notices: false }
+    let work = Work::Queue { workers, queue: Queue::fifo(None), service };
+    Host { work, notices: false, refusal: Refusal::PLAIN }
 }
 
 fn run(fleet: &Fleet) -> Report {
@@ -259,11 +261,113 @@ fn a_full_server_and_a_lossy_network_lose_what_they_should() {
     let success = run(&fleet).success();
     assert!((success - 0.81).abs() < 0.03, "both ways have to arrive: {success}");
     fleet.network.loss = 0.0;
-    let Work::Queue { room, workers, .. } = &mut fleet.host.work else { return };
-    (*room, *workers) = (Some(0), 1);
+    let Work::Queue { queue, workers, .. } = &mut fleet.host.work else { return };
+    (*queue, *workers) = (Queue::fifo(Some(0)), 1);
     let success = run(&fleet).success();
     // Erlang's B at a load of 1: half are refused.
     assert!((success - 0.5).abs() < 0.03, "{success}");
+}
+
+/// A hundred calls a second, of which a server with one worker of 20 ms can work on half, and an
+/// attempt is given 200 ms.
+fn overloaded(queue: Queue) -> Fleet {
+    let mut fleet =
+        fleet(&StackConfig { attempt_timeout: Some(millis(200)), ..StackConfig::default() });
+    fleet.host = host(1, Span::fixed(millis(20)));
+    let Work::Queue { queue: before, .. } = &mut fleet.host.work else { return fleet };
+    *before = queue;
+    fleet
+}
+
+#[test]
+fn a_server_drops_what_nobody_waits_for_by_the_time_that_travelled() {
+    let late = run(&overloaded(Queue::fifo(None)));
+    assert!(late.success() < 0.1 && late.unstarted() < 1e-9, "{late}");
+    let expired = |needs| {
+        let drop = Drop::Expired(millis(needs));
+        run(&overloaded(Queue::Own(Discipline { drop, ..Discipline::FIFO })))
+    };
+    // 5 ms are kept back for the way home, and work takes 20: what is begun at the edge is late.
+    let edge = expired(0);
+    assert!((edge.unstarted() - 1.0).abs() < 1e-9 && edge.success() < 0.35, "{edge}");
+    let fits = expired(20);
+    assert!(fits.success() > 0.48 && fits.turned.begun_for_nobody == 0, "{fits}");
+    assert_eq!(fits.between(0, 40).wasted, 0);
+    // Somebody still waited for those with too little time left.
+    assert!(fits.turned.dropped_awaited > 500, "{fits}");
+}
+
+#[test]
+fn the_policys_queue_answers_at_the_end_of_its_wait() {
+    let options = BulkheadOptions { wait: millis(50), queue: 100, ..BulkheadOptions::default() };
+    let report = run(&overloaded(Queue::Policy(BulkheadParams::new(options).unwrap(), 1)));
+    assert!(report.success() > 0.48, "{report}");
+    // 50 ms, the work and the way.
+    assert!(report.times.longest() < Duration::from_micros(72_100), "{report}");
+    assert_eq!(report.turned.dropped, report.turned.dropped_awaited);
+}
+
+#[test]
+fn turning_away_costs_what_it_is_said_to() {
+    let worked = |room, drop, cost, drop_cost| {
+        let mut fleet = overloaded(Queue::Own(Discipline { room, drop, ..Discipline::FIFO }));
+        fleet.host.refusal = Refusal { cost, drop_cost, ..Refusal::PLAIN };
+        let second = run(&fleet).between(5, 20);
+        (second.worked + second.wasted) as f64 / 15.0
+    };
+    let near = |worked: f64, exact: f64| assert!((worked - exact).abs() < 1.5, "{worked}");
+    // λ = 100, μ = 50: of the worker's time, what is refused takes its cost. w + c(λ − w) = μ.
+    near(worked(Some(5), Drop::Never, 0.0, 0.0), 50.0);
+    near(worked(Some(5), Drop::Never, 0.2, 0.0), 37.5);
+    near(worked(None, Drop::Older(millis(60)), 0.0, 0.0), 50.0);
+    near(worked(None, Drop::Older(millis(60)), 0.0, 0.2), 37.5);
+}
+
+#[test]
+fn a_refusal_that_says_when_is_waited_for_by_the_policy() {
+    let told = |form, clock: Option<i64>| {
+        let mut fleet = fleet(&retrying(2));
+        fleet.policy =
+            StackParams::new(&StackConfig { total: Some(Duration::from_secs(30)), ..retrying(2) })
+                .unwrap();
+        let wait = Wait::Fixed(Duration::from_secs(7));
+        let later = Some(Later { wait, spread: 0.0, form });
+        fleet.host.refusal = Refusal { later, ..Refusal::PLAIN };
+        fleet.faults = vec![fault(5, 6, errors(1.0))];
+        let clock = clock.map(|ahead| fault(0, 40, Trouble::Clock { share: 1.0, ahead }));
+        fleet.faults.extend(clock);
+        let report = run(&fleet);
+        let retries = |from, until| {
+            let between = report.between(from, until);
+            between.attempts - between.offered
+        };
+        // At once, after seven seconds and up to one more, or much later.
+        (retries(5, 7), retries(12, 15), retries(15, 40))
+    };
+    let (soon, then, late) = told(Form::Seconds, None);
+    assert!(soon == 0 && then > 70 && late == 0, "{soon} {then} {late}");
+    let (soon, then, late) = told(Form::Date { dated: true }, Some(-120));
+    assert!(soon == 0 && then > 70 && late == 0, "a Date beside it: {soon} {then} {late}");
+    let (soon, then, late) = told(Form::Date { dated: false }, Some(-12));
+    assert!(soon + then == 0 && late > 70, "clocks behind wait for longer: {soon} {then} {late}");
+    let (soon, then, late) = told(Form::Date { dated: false }, Some(60));
+    assert!(soon > 70 && then + late == 0, "clocks ahead take it for past: {soon} {then} {late}");
+}
+
+#[test]
+fn a_partition_cuts_some_clients_off_both_ways_and_no_others() {
+    let mut fleet = fleet(&retrying(1));
+    fleet.faults = vec![fault(5, 15, Trouble::Partition { share: 0.3 })];
+    let report = run(&fleet);
+    let during = report.between(6, 14);
+    let failed = during.failed as f64 / during.offered as f64;
+    assert!((0.2..0.4).contains(&failed) && report.between(16, 20).failed == 0, "{report}");
+    // What arrived before and is answered within the partition is lost too.
+    let mut fleet = overloaded(Queue::fifo(None));
+    fleet.faults = vec![fault(5, 40, Trouble::Partition { share: 1.0 })];
+    let report = run(&fleet);
+    assert_eq!((report.between(6, 40).good, report.between(6, 40).arrived), (0, 0));
+    assert!(report.between(5, 40).worked + report.between(5, 40).wasted > 10, "{report}");
 }
 
 #[test]
@@ -371,7 +475,7 @@ fn a_report_is_the_same_to_the_last_byte_however_many_threads_make_it() {
     let sum = one.bytes().fold(0_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(7)
     });
-    assert_eq!(sum, 15337419835470413762, "{one}");
+    assert_eq!(sum, 12184751839862547655, "{one}");
 }
 
 #[test]
@@ -425,4 +529,16 @@ fn what_can_never_work_is_refused_with_its_field() {
         fleet.faults.extend(far);
     };
     assert_eq!(refused(elsewhere), "fault.server");
+    let no_worker = |fleet: &mut Fleet| {
+        let Work::Queue { queue, .. } = &mut fleet.host.work else { return };
+        *queue = Queue::Policy(BulkheadParams::default(), 1);
+        fleet.faults = vec![fault(1, 2, Trouble::Capacity(0))];
+    };
+    assert_eq!(refused(no_worker), "fault.workers");
+    assert_eq!(refused(|fleet| fleet.host.refusal.cost = -0.1), "refusal.cost");
+    let slots = |fleet: &mut Fleet| {
+        let wait = Wait::Fixed(Duration::ZERO);
+        fleet.host.refusal.later = Some(Later { wait, spread: 0.0, form: Form::Slots });
+    };
+    assert_eq!(refused(slots), "retry_after.form");
 }

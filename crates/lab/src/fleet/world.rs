@@ -85,6 +85,10 @@ pub(super) struct Flight {
     /// Something will still come of it.
     pub(super) is_alive: bool,
     pub(super) outcome: Outcome,
+    /// Milliseconds that its server was told are left; [`u32::MAX`]: as long as it takes.
+    pub(super) told: u32,
+    /// Its server is busy with turning it away.
+    pub(super) is_dropped: bool,
     /// When its work will have been done; other ends are stale.
     pub(super) finish_at: Timestamp,
     /// The pauses of its server that its end takes account of.
@@ -121,6 +125,8 @@ impl Flight {
             gone_at: Timestamp::MAX,
             is_alive: true,
             outcome: Outcome::of(Cause::Answered),
+            told: u32::MAX,
+            is_dropped: false,
             finish_at: Timestamp::MAX,
             paused: 0,
             place: 0,
@@ -158,12 +164,14 @@ pub(super) enum What {
     Request,
     /// Its work is done.
     Finish,
+    /// Time has passed for a server's queue.
+    Turn,
     /// A fault begins or ends.
     Weather,
 }
 
 impl What {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Begin,
         Self::Tick,
         Self::Leave,
@@ -172,6 +180,7 @@ impl What {
         Self::Housekeep,
         Self::Request,
         Self::Finish,
+        Self::Turn,
         Self::Weather,
     ];
 
@@ -272,6 +281,7 @@ impl Model for World<'_> {
             }
             What::Request => self.request(engine, slot),
             What::Finish => self.finish(engine, event.entity - self.fleet.clients, slot),
+            What::Turn => self.go_on(engine, (event.entity - self.fleet.clients) as usize),
             What::Weather => self.weather(engine, slot),
         }
         if event.entity < self.fleet.clients && !self.waiting.is_empty() {

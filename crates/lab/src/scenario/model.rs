@@ -10,9 +10,10 @@ use super::mistake::Mistake;
 use super::node::{Node, Value};
 use super::policy::{baseline, policy, waits};
 use super::section::{LONGEST_RUN, Read, Section, duration};
+use super::server;
 use crate::contention::Contention;
 use crate::fault::{Fault, Trouble};
-use crate::fleet::{Calls, Fleet, Host, Network, Sharing, Work};
+use crate::fleet::{Calls, Fleet, Network, Sharing};
 use crate::rate::Rate;
 use crate::span::Span;
 
@@ -80,8 +81,7 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     };
     let run = need("run", &["warm_up", "calls_until", "ends"])?;
     let size = need("fleet", &["clients", "sharing", "patience"])?;
-    let server =
-        need("server", &["count", "workers", "queue", "service", "alone", "each", "notices"])?;
+    let server = need("server", &[&["count"], &server::KEYS[..]].concat())?;
     let network = section.inner("network", &["delay", "loss"])?;
     let calls_until = run.point("calls_until")?.ok_or_else(|| run.missing("calls_until"))?;
     let delay = network.as_ref().and_then(|network| network.node("delay"));
@@ -100,7 +100,7 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
             loss: network.map_or(Ok(None), |network| network.share("loss"))?.unwrap_or(0.0),
         },
         servers: server.count("count", 1..=10_000)?.unwrap_or(1),
-        host: Host { work: work(&server)?, notices: server.flag("notices")?.unwrap_or(false) },
+        host: server::host(&server)?,
         faults: section
             .list("fault")?
             .iter()
@@ -112,7 +112,7 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     };
     read.check().map_err(|error| match error.field() {
         "ends" | "calls_until" => run.by(&error, "calls_until"),
-        "fault.server" => section.by(&error, "fault"),
+        "fault.server" | "fault.workers" => section.by(&error, "fault"),
         _ => section.by(&error, "fleet"),
     })?;
     Ok(read)
@@ -143,29 +143,11 @@ fn calls(section: &Section<'_>) -> Read<Calls> {
     }
 }
 
-fn work(server: &Section<'_>) -> Read<Work> {
-    if server.node("alone").is_some() || server.node("each").is_some() {
-        for key in ["workers", "queue", "service"] {
-            if server.node(key).is_some() {
-                return Err(server.refused(key, "either workers and service, or alone and each"));
-            }
-        }
-        let time = |key| -> Read<Duration> {
-            let time = server.duration(key, Duration::ZERO..=LONGEST_RUN)?;
-            Ok(time.unwrap_or_default())
-        };
-        return Ok(Work::Crowd { base: time("alone")?, each: time("each")? });
-    }
-    let service = server.node("service").ok_or_else(|| server.missing("service"))?;
-    Ok(Work::Queue {
-        workers: server.count("workers", 1..=100_000)?.unwrap_or(1),
-        room: server.count("queue", 0..=100_000_000)?,
-        service: span(service, "server.service")?,
-    })
-}
-
 fn fault(node: &Node, path: &str) -> Read<Fault> {
-    let all = ["from", "for", "server", "do", "times", "share", "status", "workers"];
+    let all = [
+        "from", "for", "server", "do", "times", "share", "status", "workers", "clients", "ahead",
+        "behind",
+    ];
     let any = Section::new(node, path, &all)?;
     let kinds = [
         ("down", &[][..]),
@@ -176,9 +158,14 @@ fn fault(node: &Node, path: &str) -> Read<Fault> {
         ("pause", &[]),
         ("restart", &[]),
         ("hold", &[]),
+        ("partition", &["clients"]),
+        ("clock", &["clients", "ahead", "behind"]),
     ];
     let own = any.choice("do", &kinds)?.ok_or_else(|| any.missing("do"))?;
-    let keys: Vec<_> = all[..4].iter().chain(own).copied().collect();
+    // Clocks are the clients', whatever they talk to.
+    let is_clock = own.contains(&"ahead");
+    let mut keys: Vec<_> = all[..4].iter().chain(own).copied().collect();
+    keys.retain(|key| !is_clock || *key != "server");
     let read = Section::new(node, path, &keys)?;
     let trouble = match any.text("do")?.unwrap_or_default() {
         "down" => Trouble::Down,
@@ -198,13 +185,30 @@ fn fault(node: &Node, path: &str) -> Read<Fault> {
         ),
         "pause" => Trouble::Pause,
         "restart" => Trouble::Restart,
-        _ => Trouble::Hold,
+        "hold" => Trouble::Hold,
+        "partition" => Trouble::Partition {
+            share: read.share("clients")?.ok_or_else(|| read.missing("clients"))?,
+        },
+        _ => Trouble::Clock { share: read.share("clients")?.unwrap_or(1.0), ahead: ahead(&read)? },
     };
     let from = read.point("from")?.ok_or_else(|| read.missing("from"))?;
     let lasts = read.duration("for", Duration::from_millis(1)..=LONGEST_RUN)?;
     let until = from.after(lasts.ok_or_else(|| read.missing("for"))?);
     let server = read.count("server", 0..=9_999)?;
     Fault::new(from, until, server, trouble).map_err(|error| read.by(&error, "do"))
+}
+
+/// Seconds that clocks are ahead.
+fn ahead(read: &Section<'_>) -> Read<i64> {
+    let time = |key| read.duration(key, Duration::from_secs(1)..=LONGEST_RUN);
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(0);
+    match (time("ahead")?, time("behind")?) {
+        (Some(ahead), None) => Ok(seconds(ahead)),
+        (None, Some(behind)) => Ok(-seconds(behind)),
+        _ => {
+            Err(Mistake::new(read.at("ahead"), &read.path("ahead"), "give one of ahead and behind"))
+        }
+    }
 }
 
 /// How long something takes: a duration, or a table that says how it varies.

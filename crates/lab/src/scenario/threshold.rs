@@ -40,6 +40,10 @@ pub(super) enum Metric {
     P999,
     /// Times a breaker opened.
     Opened,
+    /// Of what nobody waited for any more when its turn came, what was dropped and not begun.
+    Unstarted,
+    /// Attempts dropped out of a queue although somebody waited, of all.
+    FalseDrops,
     /// Writes the one row has seen.
     Writes,
     /// When the last client knew of its success.
@@ -59,7 +63,7 @@ pub(super) enum Unit {
 }
 
 impl Metric {
-    const ALL: [(&'static str, Self, Unit); 12] = [
+    const ALL: [(&'static str, Self, Unit); 14] = [
         ("amplification", Self::Amplification, Unit::Times),
         ("success", Self::Success, Unit::Share),
         ("goodput", Self::Goodput, Unit::Share),
@@ -70,6 +74,8 @@ impl Metric {
         ("p99", Self::P99, Unit::Time),
         ("p999", Self::P999, Unit::Time),
         ("opened", Self::Opened, Unit::Count),
+        ("unstarted", Self::Unstarted, Unit::Share),
+        ("false_drops", Self::FalseDrops, Unit::Share),
         ("writes", Self::Writes, Unit::Count),
         ("ended", Self::Ended, Unit::Time),
     ];
@@ -207,6 +213,8 @@ impl Threshold {
             Metric::P99 => time(0.99),
             Metric::P999 => time(0.999),
             Metric::Opened => report.opened as f64,
+            Metric::Unstarted => report.unstarted(),
+            Metric::FalseDrops => part(report.turned.dropped_awaited, report.counts.attempts),
             Metric::Writes | Metric::Ended => 0.0,
         }
     }
