@@ -1,8 +1,10 @@
 //! `seawall lab`: scenarios on a simulated fleet, from their files to a verdict.
 
+mod html;
 mod progress;
 mod report;
 mod run;
+mod svg;
 mod table;
 
 use std::fs;

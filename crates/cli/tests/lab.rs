@@ -86,6 +86,41 @@ fn a_run_is_the_same_to_the_last_byte_for_any_number_of_threads() {
 }
 
 #[test]
+fn the_report_is_one_file_that_needs_nothing_else() {
+    let files = [Scratch::new("1.html"), Scratch::new("2.html")];
+    let scenario = Scratch::new("hostile.toml");
+    let right = fs::read_to_string(root().join("scenarios/burst-collapse.toml")).unwrap();
+    let hostile = "name = \"three at once <script>alert(1)</script>&\\\" onload='x'\"";
+    fs::write(&scenario.0, right.replace("name = \"three at once\"", hostile)).unwrap();
+    for (threads, file) in [("1", &files[0]), ("2", &files[1])] {
+        let run = ["run", scenario.path(), "contention", "--seeds", "2", "--threads", threads];
+        let output = lab(&[&run[..], &["--html", file.path()]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let [page, again] = files.map(|file| fs::read_to_string(&file.0).unwrap());
+    assert!(page == again, "equal runs, equal pages");
+    for foreign in ["http:", "https:", "src=", "url(", "@import", "<script", "\" onload="] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    let links: Vec<_> =
+        page.match_indices("href=\"").map(|(at, _)| &page[at + 6..at + 7]).collect();
+    assert!(links.iter().all(|to| ["#", "d"].contains(to)), "to itself, and no icon: {links:?}");
+    for part in [
+        "prefers-color-scheme: dark",
+        "three at once &lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot; onload='x'",
+        "aria-label=\"Calls and attempts a second, budget of 10%\"",
+        "Why not tried again",
+        "<li><i class=\"stop s2\"></i> budget 100.0%</li>",
+        "<summary>Seed by seed</summary>",
+        "id = \"heals\"".replace('"', "&quot;").as_str(),
+        &format!("seawall lab run {} --seeds 2", scenario.path()),
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.len() < 600_000, "{} bytes", page.len());
+}
+
+#[test]
 fn a_failing_scenario_says_how_to_replay_it_and_the_exit_code_tells() {
     let file = Scratch::new("wrong.toml");
     let right = fs::read_to_string(root().join("scenarios/burst-collapse.toml")).unwrap();

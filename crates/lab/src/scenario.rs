@@ -112,6 +112,12 @@ impl Scenario {
         &self.title
     }
 
+    /// What it shows.
+    #[must_use]
+    pub fn shows(&self) -> &str {
+        &self.shows
+    }
+
     /// How many seeds it asks for.
     #[must_use]
     pub const fn seeds(&self) -> u32 {

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use seawall_lab::{Outcome, Plan, Scenario, Verdict};
 
 use super::progress::Progress;
-use super::{FILES, Judged, Loaded, load, report, table};
+use super::{FILES, Judged, Loaded, html, load, report, table};
 use crate::args::LabRunArgs;
 use crate::terminal::wants_colour;
 
@@ -46,6 +46,9 @@ pub(super) fn run(args: &LabRunArgs) -> anyhow::Result<Judged> {
     };
     if let Some(path) = &args.json {
         write(path, report::json(&done)?)?;
+    }
+    if let Some(path) = &args.html {
+        write(path, html::page(&done))?;
     }
     if let Some(path) = &args.junit {
         write(path, report::junit(&done))?;

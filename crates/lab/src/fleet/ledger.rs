@@ -31,7 +31,8 @@ pub struct Second {
 
 impl Second {
     /// Each number of this one with that of another.
-    pub(crate) fn with(self, other: Self, join: impl Fn(u64, u64) -> u64) -> Self {
+    #[must_use]
+    pub fn with(self, other: Self, join: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             offered: join(self.offered, other.offered),
             attempts: join(self.attempts, other.attempts),
