@@ -8,11 +8,11 @@
 //! | `server` | workers with a queue: servers' own kinds, and the policy's |
 //! | `station` | one server and those who come to it, for which there are formulas |
 //! | [`exact`] | those formulas |
-//! | `contention` | one row, and those who want to change it at once |
 //! | `stats` | histograms, levels, and means with their intervals |
 //! | `fleet` | clients, their policies, network and servers, and the report of a run |
 //! | [`baselines`] | other people's retries, to compare with |
 //! | `fault` | what goes wrong, where and when |
+//! | `models` | what is simulated that is no fleet: one row that many change at once |
 //! | `seeds` | a run for every seed, over threads |
 //! | `scenario` | files that say what is simulated and what is enough, and the verdict |
 //!
@@ -44,12 +44,12 @@
 //! `cargo bench -p seawall-lab` measures both, and events a second.
 
 pub mod baselines;
-mod contention;
 mod draw;
 mod engine;
 pub mod exact;
 mod fault;
 mod fleet;
+mod models;
 mod rate;
 mod scenario;
 mod seeds;
@@ -60,7 +60,6 @@ mod station;
 mod stats;
 
 pub use baselines::QueueRule;
-pub use contention::{Contended, Contention};
 pub use draw::{Draw, Draws, Purpose};
 pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};
@@ -68,6 +67,7 @@ pub use fleet::{
     Calls, Counts, Fleet, Form, Heat, Host, Later, Network, Refusal, Report, Second, Sharing,
     Turned, Wait, Work,
 };
+pub use models::{Contended, Contention};
 pub use rate::Rate;
 pub use scenario::{
     Course, Fate, Number, Outcome, Over, Plan, Role, Row, Scenario, ScenarioError, Seeded, Verdict,

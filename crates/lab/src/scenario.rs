@@ -27,11 +27,17 @@ pub use verdict::{Fate, Outcome, Plan, Row, Seeded, Verdict};
 
 use seawall_policy::ConfigError;
 
+pub(crate) use model::span;
+pub(crate) use policy::waits;
+pub(crate) use section::{Read, Section};
+pub(crate) use threshold::Unit;
+
 use mistake::Mistake;
-use model::{Model, SECTIONS};
+use model::{Model, kind, sections};
 use node::{Node, Value};
-use section::{Read, Section};
 use threshold::{MOST_NAME, Threshold};
+
+use crate::models::Kind;
 
 /// A scenario, read from its file.
 #[derive(Clone, Debug)]
@@ -181,7 +187,8 @@ impl Scenario {
             && match arm.role {
                 Role::Test => threshold.arms.contains(&arm.name),
                 Role::Control => arm.misses.contains(&threshold.id),
-                Role::Baseline => threshold.is_of_all || threshold.arms.contains(&arm.name),
+                Role::Baseline if threshold.is_of_all => threshold.of.as_ref() != Some(&arm.name),
+                Role::Baseline => threshold.arms.contains(&arm.name),
             }
     }
 }
@@ -200,11 +207,12 @@ fn read(text: &str) -> Read<Scenario> {
         "arm",
         "threshold",
     ];
-    let section = Section::new(&file, "", &[&about[..], &SECTIONS].concat())?;
+    let section = Section::new(&file, "", &[&about[..], &sections()].concat())?;
     if section.count("schema", 1..=1)?.is_none() {
         return Err(section.missing("schema"));
     }
-    let base = file.only(&SECTIONS);
+    let kind = kind(&section);
+    let base = file.only(&sections());
     let cases = cases(&section)?;
     let names: Vec<_> = cases.iter().map(|(name, _)| name.clone()).collect();
     let arms = arms(&section, &names)?;
@@ -215,12 +223,12 @@ fn read(text: &str) -> Read<Scenario> {
     for (case, over) in &cases {
         for (place, (arm, node)) in arms.iter().enumerate() {
             if arm.cases.contains(case) {
-                let model = Model::read(&base.under(over).under(node))?;
+                let model = Model::read(&base.under(over).under(node), kind)?;
                 cells.push(Cell { case: case.clone(), arm: place, model, is_asked: true });
             }
         }
     }
-    let thresholds = thresholds(&section, &names, &all, &ours)?;
+    let thresholds = thresholds(&section, &names, &all, &ours, kind)?;
     let name = section.said("name", MOST_NAME)?;
     if !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
         return Err(section.refused("name", "lower-case letters, digits and dashes"));
@@ -245,12 +253,12 @@ fn read(text: &str) -> Read<Scenario> {
 fn cases(section: &Section<'_>) -> Read<Vec<(String, Node)>> {
     let mut read: Vec<(String, Node)> = Vec::new();
     for (path, node) in section.list("case")? {
-        let case = Section::new(node, &path, &[&["name"], &SECTIONS[..]].concat())?;
+        let case = Section::new(node, &path, &[&["name"], &sections()[..]].concat())?;
         let name = case.said("name", MOST_NAME)?;
         if read.iter().any(|(known, _)| *known == name) {
             return Err(case.refused("name", "each case another name"));
         }
-        read.push((name, node.only(&SECTIONS)));
+        read.push((name, node.only(&sections())));
     }
     if read.is_empty() {
         read.push((String::new(), Node { at: 0, value: Value::Table(Vec::new()) }));
@@ -261,7 +269,7 @@ fn cases(section: &Section<'_>) -> Read<Vec<(String, Node)>> {
 fn arms(section: &Section<'_>, cases: &[String]) -> Read<Vec<(Arm, Node)>> {
     let mut read: Vec<(Arm, Node)> = Vec::new();
     for (path, node) in section.list("arm")? {
-        let keys = [&["name", "role", "misses", "cases"], &SECTIONS[..]].concat();
+        let keys = [&["name", "role", "misses", "cases"], &sections()[..]].concat();
         let arm = Section::new(node, &path, &keys)?;
         let name = arm.said("name", MOST_NAME)?;
         if read.iter().any(|(known, _)| known.name == name) {
@@ -275,7 +283,7 @@ fn arms(section: &Section<'_>, cases: &[String]) -> Read<Vec<(Arm, Node)>> {
         }
         let misses = arm.list("misses")?.iter().map(|(_, node)| node.shown()).collect();
         let cases = arm.names("cases", cases)?;
-        read.push((Arm { name, role, misses, cases }, node.only(&SECTIONS)));
+        read.push((Arm { name, role, misses, cases }, node.only(&sections())));
     }
     Ok(read)
 }
@@ -285,11 +293,11 @@ fn thresholds(
     cases: &[String],
     arms: &[String],
     ours: &[String],
+    kind: Option<&Kind>,
 ) -> Read<Vec<Threshold>> {
-    let is_contention = section.node("contention").is_some();
     let mut thresholds = Vec::new();
     for (path, node) in section.list("threshold")? {
-        let read = Threshold::read(node, &path, cases, arms, ours, is_contention)?;
+        let read = Threshold::read(node, &path, cases, arms, ours, kind)?;
         if thresholds.iter().any(|known: &Threshold| known.id == read.id) {
             let said = format!("`{}` is there already; give each its own id", read.id);
             return Err(Mistake::new(node.at, &format!("{path}.id"), said));
@@ -310,7 +318,7 @@ fn check(section: &Section<'_>, scenario: &Scenario) -> Read<()> {
         let read = Section::new(
             node,
             path,
-            &[&["name", "role", "misses", "cases"], &SECTIONS[..]].concat(),
+            &[&["name", "role", "misses", "cases"], &sections()[..]].concat(),
         )?;
         for (path, node) in read.list("misses")? {
             let is_met = scenario.thresholds.iter().any(|threshold| {
@@ -333,14 +341,19 @@ fn check(section: &Section<'_>, scenario: &Scenario) -> Read<()> {
             return Err(Mistake::new(node.at, path, "is held against nothing: see cases and arms"));
         }
         let Some(of) = &threshold.of else { continue };
+        let read = Section::new(node, path, &Threshold::KEYS)?;
+        let wrong = |said| Mistake::new(read.at("of"), &read.path("of"), said);
         for cell in held {
+            if scenario.arms[cell.arm].name == *of {
+                let said = format!("“{of}” would be held against itself; say what it must be");
+                return Err(wrong(said));
+            }
             let is_there = scenario
                 .cells
                 .iter()
                 .any(|other| other.case == cell.case && scenario.arms[other.arm].name == *of);
             if !is_there {
-                let said = format!("“{of}” is not run in the case “{}”", cell.case);
-                return Err(Mistake::new(node.at, &format!("{path}.of"), said));
+                return Err(wrong(format!("“{of}” is not run in the case “{}”", cell.case)));
             }
         }
     }

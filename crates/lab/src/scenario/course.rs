@@ -101,7 +101,7 @@ impl Taken {
     }
 }
 
-/// The names and units of what [`usual`] gives.
+/// The names and units of what [`usual`] gives of a fleet.
 pub(super) const USUAL: [(&str, Unit); 4] = [
     ("amplification", Unit::Times),
     ("success", Unit::Share),
@@ -109,20 +109,29 @@ pub(super) const USUAL: [(&str, Unit); 4] = [
     ("p99", Unit::Time),
 ];
 
-/// What is of interest of any fleet, whatever the thresholds.
+/// What is of interest whatever the thresholds: of any fleet, or all that a model gives which is
+/// none.
 pub(super) fn usual(came: &Came) -> Vec<f64> {
-    let Came::Fleet(report) = came else { return Vec::new() };
+    let report = match came {
+        Came::Fleet(report) => report,
+        Came::Numbers(numbers) => return numbers.values.clone(),
+    };
     let time = |share| report.times.quantile(share).as_secs_f64();
     vec![report.amplification(), report.success(), time(0.5), time(0.99)]
 }
 
 /// The numbers of a case's arm: of each threshold held in that case, each once, and then the usual
 /// ones that are not among them. A run has one value for each threshold and then the usual ones.
-pub(super) fn numbers(thresholds: &[Threshold], case: &str, runs: &[&[f64]]) -> Vec<Number> {
+pub(super) fn numbers(
+    thresholds: &[Threshold],
+    usual: &[(&str, Unit)],
+    case: &str,
+    runs: &[&[f64]],
+) -> Vec<Number> {
     let own = thresholds.iter().enumerate();
     let own = own.filter(|(_, threshold)| threshold.cases.iter().any(|known| known == case));
     let own = own.map(|(place, it)| (place, it.measures(), it.metric.unit()));
-    let usual = USUAL.iter().zip(thresholds.len()..);
+    let usual = usual.iter().zip(thresholds.len()..);
     let usual = usual.map(|((name, unit), place)| (place, (*name).to_owned(), *unit));
     let mut numbers: Vec<Number> = Vec::new();
     for (place, name, unit) in own.chain(usual) {

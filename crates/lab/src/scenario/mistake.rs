@@ -4,18 +4,18 @@ use std::fmt;
 
 /// A mistake, by its place in bytes.
 #[derive(Clone, Debug)]
-pub(super) struct Mistake {
+pub(crate) struct Mistake {
     at: usize,
     field: String,
     said: String,
 }
 
 impl Mistake {
-    pub(super) fn new(at: usize, field: &str, said: impl Into<String>) -> Self {
+    pub(crate) fn new(at: usize, field: &str, said: impl Into<String>) -> Self {
         Self { at, field: field.to_owned(), said: said.into() }
     }
 
-    pub(super) fn refused(
+    pub(crate) fn refused(
         at: usize,
         field: &str,
         value: impl fmt::Display,
@@ -26,7 +26,7 @@ impl Mistake {
     }
 
     /// Of the file with this name and text.
-    pub(super) fn of(self, file: &str, text: &str) -> ScenarioError {
+    pub(crate) fn of(self, file: &str, text: &str) -> ScenarioError {
         let at = (0..=self.at.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
         let before = &text[..at.unwrap_or(0)];
         let begin = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -1,19 +1,22 @@
-//! What is simulated: a fleet, or clients that contend for a row; as a case and an arm of a file
+//! What is simulated: a fleet, or one of the models that are none; as a case and an arm of a file
 //! have it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_policy::units::parse_rate;
 use seawall_policy::{ConfigError, StackParams, Timestamp};
 
+use super::course::USUAL;
 use super::mistake::Mistake;
 use super::node::{Node, Value};
-use super::policy::{baseline, policy, waits};
+use super::policy::{baseline, policy};
 use super::section::{LONGEST_RUN, Read, Section, duration};
 use super::server;
-use crate::contention::Contention;
+use super::threshold::Unit;
 use crate::fault::{Fault, Trouble};
 use crate::fleet::{Calls, Fleet, Network, Sharing};
+use crate::models::{KINDS, Kind, Setup};
 use crate::rate::Rate;
 use crate::span::Span;
 
@@ -21,36 +24,42 @@ use crate::span::Span;
 #[derive(Clone, Debug)]
 pub(super) enum Model {
     Fleet(Box<Fleet>),
-    Contention(Contention),
+    Setup(&'static Kind, Arc<dyn Setup>),
 }
 
+/// The sections of a file that describe a fleet.
+const FLEET: [&str; 8] =
+    ["run", "calls", "fleet", "network", "server", "fault", "policy", "baseline"];
+
 /// The sections of a file that describe a model, and that cases and arms may say otherwise.
-pub(super) const SECTIONS: [&str; 9] =
-    ["contention", "run", "calls", "fleet", "network", "server", "fault", "policy", "baseline"];
+pub(super) fn sections() -> Vec<&'static str> {
+    let kinds = KINDS.iter().flat_map(|kind| [&[kind.section], kind.beside].concat());
+    let mut all = FLEET.to_vec();
+    for section in kinds {
+        if !all.contains(&section) {
+            all.push(section);
+        }
+    }
+    all
+}
+
+/// The kind of model that a file is about; `None`: a fleet.
+pub(super) fn kind(file: &Section<'_>) -> Option<&'static Kind> {
+    KINDS.into_iter().find(|kind| file.node(kind.section).is_some())
+}
 
 impl Model {
     /// Reads the sections, all of them that of `whole`.
-    pub(super) fn read(whole: &Node) -> Read<Self> {
-        let section = Section::new(whole, "", &SECTIONS)?;
-        if let Some(contention) = section.inner("contention", &["clients", "delay"])? {
-            Section::new(whole, "", &["contention", "policy"])?;
-            let clients = contention.count("clients", 1..=MOST_CONTENDING)?;
-            let delay = contention.node("delay").ok_or_else(|| contention.missing("delay"))?;
-            let policy = section.node("policy").ok_or_else(|| section.missing("policy"))?;
-            return Ok(Self::Contention(Contention {
-                clients: clients.ok_or_else(|| contention.missing("clients"))?,
-                delay: span(delay, &contention.path("delay"))?,
-                wait: waits(policy, "policy")?,
-            }));
-        }
-        fleet(&section).map(|fleet| Self::Fleet(Box::new(fleet)))
-    }
-
-    /// The same with so many clients.
-    pub(super) fn with_clients(&self, clients: u32) -> Self {
-        match self {
-            Self::Fleet(fleet) => Self::Fleet(Box::new(Fleet { clients, ..(**fleet).clone() })),
-            Self::Contention(model) => Self::Contention(Contention { clients, ..model.clone() }),
+    pub(super) fn read(whole: &Node, kind: Option<&'static Kind>) -> Read<Self> {
+        match kind {
+            Some(kind) => {
+                let section = Section::new(whole, "", &[&[kind.section], kind.beside].concat())?;
+                (kind.read)(&section).map(|setup| Self::Setup(kind, setup))
+            }
+            None => {
+                let section = Section::new(whole, "", &FLEET)?;
+                fleet(&section).map(|fleet| Self::Fleet(Box::new(fleet)))
+            }
         }
     }
 
@@ -58,27 +67,36 @@ impl Model {
     pub(super) fn faults(&self) -> Vec<Fault> {
         match self {
             Self::Fleet(fleet) => fleet.faults.clone(),
-            Self::Contention(_) => Vec::new(),
+            Self::Setup(..) => Vec::new(),
         }
     }
 
-    /// Refuses what can never work.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    /// The numbers that are of interest whatever the thresholds, and their units.
+    pub(super) const fn usual(&self) -> &'static [(&'static str, Unit)] {
         match self {
-            Self::Fleet(fleet) => fleet.check(),
-            Self::Contention(Contention { clients: 1..=MOST_CONTENDING, .. }) => Ok(()),
-            Self::Contention(Contention { clients, .. }) => {
-                let allowed = format!("1 to {MOST_CONTENDING} that contend for a row");
-                Err(ConfigError::new("clients", clients, allowed))
+            Self::Fleet(_) => &USUAL,
+            Self::Setup(kind, _) => kind.numbers,
+        }
+    }
+
+    /// The same with so many clients, if it has any whose number could be another.
+    pub(super) fn with_clients(&self, clients: u32) -> Result<Self, ConfigError> {
+        match self {
+            Self::Fleet(fleet) => {
+                let fleet = Fleet { clients, ..(**fleet).clone() };
+                fleet.check()?;
+                Ok(Self::Fleet(Box::new(fleet)))
+            }
+            Self::Setup(kind, setup) => {
+                let other = setup.with_clients(clients)?;
+                Ok(Self::Setup(kind, other.unwrap_or_else(|| Arc::clone(setup))))
             }
         }
     }
 }
 
 fn fleet(section: &Section<'_>) -> Read<Fleet> {
-    let need = |key: &'static str, keys: &[&str]| {
-        section.inner(key, keys)?.ok_or_else(|| section.missing(key))
-    };
+    let need = |key, keys: &[&str]| section.need(key, keys);
     let run = need("run", &["warm_up", "calls_until", "ends"])?;
     let size = need("fleet", &["clients", "sharing", "patience"])?;
     let server = need("server", &[&["count"], &server::KEYS[..]].concat())?;
@@ -212,7 +230,7 @@ fn ahead(read: &Section<'_>) -> Read<i64> {
 }
 
 /// How long something takes: a duration, or a table that says how it varies.
-pub(super) fn span(node: &Node, path: &str) -> Read<Span> {
+pub(crate) fn span(node: &Node, path: &str) -> Read<Span> {
     if !matches!(node.value, Value::Table(_)) {
         return duration(node, path).map(Span::fixed);
     }
@@ -282,5 +300,3 @@ fn law(read: &Section<'_>, kind: &str) -> Read<Result<Span, ConfigError>> {
 
 /// Clients of a fleet. Source: own choice.
 const MOST_CLIENTS: u32 = 16_000_000;
-/// Clients of one row: each round costs one event for each of them. Source: own choice.
-const MOST_CONTENDING: u32 = 1_000;

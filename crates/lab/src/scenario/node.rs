@@ -7,13 +7,13 @@ use super::mistake::Mistake;
 
 /// A value, and where in the text it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) at: usize,
-    pub(super) value: Value,
+pub(crate) struct Node {
+    pub(crate) at: usize,
+    pub(crate) value: Value,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Text(String),
     /// A number, a date or a truth value, as it is written.
     Bare(String),
@@ -23,15 +23,15 @@ pub(super) enum Value {
 
 /// A key and its value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) at: usize,
-    pub(super) node: Node,
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) at: usize,
+    pub(crate) node: Node,
 }
 
 impl Node {
     /// Reads a file's text.
-    pub(super) fn parse(text: &str) -> Result<Self, Mistake> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Mistake> {
         if text.len() > FILE_BYTES {
             let allowed = format!("at most {FILE_BYTES} bytes");
             return Err(Mistake::refused(0, "", format!("{} bytes", text.len()), allowed));
@@ -47,7 +47,7 @@ impl Node {
 
     /// This, with everything that `over` says in place of what is here. Tables are joined key by
     /// key; all else, lists too, is replaced.
-    pub(super) fn under(&self, over: &Self) -> Self {
+    pub(crate) fn under(&self, over: &Self) -> Self {
         let (Value::Table(below), Value::Table(above)) = (&self.value, &over.value) else {
             return over.clone();
         };
@@ -65,14 +65,14 @@ impl Node {
     }
 
     /// A table of some of this one's entries.
-    pub(super) fn only(&self, keys: &[&str]) -> Self {
+    pub(crate) fn only(&self, keys: &[&str]) -> Self {
         let Value::Table(entries) = &self.value else { return self.clone() };
         let kept = entries.iter().filter(|entry| keys.contains(&entry.key.as_str()));
         Self { at: self.at, value: Value::Table(kept.cloned().collect()) }
     }
 
     /// As it is shown when it is refused.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match &self.value {
             Value::Text(text) | Value::Bare(text) => text.clone(),
             Value::List(_) => "a list".to_owned(),

@@ -17,7 +17,7 @@ use crate::baselines::{Baseline, Gate};
 use crate::span::Span;
 
 /// Reads the section `policy`; what it leaves out is as in the gateway.
-pub(super) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
+pub(crate) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
     let keys = ["timeouts", "retry", "retry_budget", "breaker", "bulkhead"];
     let section = Section::new(node, path, &keys)?;
     let mut config = StackConfig {
@@ -54,7 +54,7 @@ pub(super) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
 }
 
 /// The waits between attempts, for what has nothing but these.
-pub(super) fn waits(node: &Node, path: &str) -> Read<Option<Backoff>> {
+pub(crate) fn waits(node: &Node, path: &str) -> Read<Option<Backoff>> {
     let section = Section::new(node, path, &["retry"])?;
     if section.is_off("retry") {
         return Ok(None);

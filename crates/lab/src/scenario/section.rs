@@ -9,11 +9,11 @@ use seawall_policy::{ConfigError, Ratio, Timestamp};
 use super::mistake::Mistake;
 use super::node::{Entry, Node, Value};
 
-pub(super) type Read<T> = Result<T, Mistake>;
+pub(crate) type Read<T> = Result<T, Mistake>;
 
 /// A table under its path.
 #[derive(Clone, Debug)]
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     path: String,
     at: usize,
     entries: &'a [Entry],
@@ -21,7 +21,7 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The table that `node` is, with no other keys than these.
-    pub(super) fn new(node: &'a Node, path: &str, keys: &[&str]) -> Read<Self> {
+    pub(crate) fn new(node: &'a Node, path: &str, keys: &[&str]) -> Read<Self> {
         let Value::Table(entries) = &node.value else {
             return Err(Mistake::refused(node.at, path, node.shown(), "a table"));
         };
@@ -43,41 +43,46 @@ impl<'a> Section<'a> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    pub(super) fn node(&self, key: &str) -> Option<&'a Node> {
+    pub(crate) fn node(&self, key: &str) -> Option<&'a Node> {
         self.entry(key).map(|entry| &entry.node)
     }
 
-    pub(super) fn path(&self, key: &str) -> String {
+    pub(crate) fn path(&self, key: &str) -> String {
         joined(&self.path, key)
     }
 
     /// The place of the key, or of the table if it is not there.
-    pub(super) fn at(&self, key: &str) -> usize {
+    pub(crate) fn at(&self, key: &str) -> usize {
         self.entry(key).map_or(self.at, |entry| entry.node.at)
     }
 
-    pub(super) fn refused(&self, key: &str, allowed: impl std::fmt::Display) -> Mistake {
+    pub(crate) fn refused(&self, key: &str, allowed: impl std::fmt::Display) -> Mistake {
         let value = self.node(key).map_or_else(|| "nothing".to_owned(), Node::shown);
         Mistake::refused(self.at(key), &self.path(key), value, allowed)
     }
 
-    pub(super) fn missing(&self, key: &str) -> Mistake {
+    pub(crate) fn missing(&self, key: &str) -> Mistake {
         Mistake::new(self.at, &self.path(key), "is missing")
     }
 
     /// What a constructor refuses; at the key of that name, or at the table.
-    pub(super) fn by(&self, error: &ConfigError, key: &str) -> Mistake {
+    pub(crate) fn by(&self, error: &ConfigError, key: &str) -> Mistake {
         let key = if self.entry(error.field()).is_some() { error.field() } else { key };
         Mistake::refused(self.at(key), &self.path(key), error.value(), error.allowed())
     }
 
     /// The table under a key, if it is there.
-    pub(super) fn inner(&self, key: &str, keys: &[&str]) -> Read<Option<Self>> {
+    pub(crate) fn inner(&self, key: &str, keys: &[&str]) -> Read<Option<Self>> {
         self.node(key).map(|node| Section::new(node, &self.path(key), keys)).transpose()
     }
 
+    /// The table under a key, which must be there.
+    pub(crate) fn need(&self, key: &str, keys: &[&str]) -> Read<Self> {
+        self.inner(key, keys)?.ok_or_else(|| self.missing(key))
+    }
+
     /// The tables under a key, with their paths; none if it is not there.
-    pub(super) fn list(&self, key: &str) -> Read<Vec<(String, &'a Node)>> {
+    pub(crate) fn list(&self, key: &str) -> Read<Vec<(String, &'a Node)>> {
         let Some(node) = self.node(key) else { return Ok(Vec::new()) };
         let Value::List(nodes) = &node.value else {
             return Err(self.refused(key, format!("a list of tables, [[{key}]]")));
@@ -94,7 +99,7 @@ impl<'a> Section<'a> {
         Ok((0..).zip(nodes).map(|(n, node)| (format!("{path}[{n}]"), node)).collect())
     }
 
-    pub(super) fn text(&self, key: &str) -> Read<Option<&'a str>> {
+    pub(crate) fn text(&self, key: &str) -> Read<Option<&'a str>> {
         match self.node(key).map(|node| &node.value) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
@@ -103,7 +108,7 @@ impl<'a> Section<'a> {
     }
 
     /// A text of this many characters that must be there.
-    pub(super) fn said(&self, key: &str, most: usize) -> Read<String> {
+    pub(crate) fn said(&self, key: &str, most: usize) -> Read<String> {
         let text = self.text(key)?.ok_or_else(|| self.missing(key))?.trim();
         if text.is_empty() || text.chars().count() > most {
             return Err(self.refused(key, format!("1 to {most} characters")));
@@ -112,7 +117,7 @@ impl<'a> Section<'a> {
     }
 
     /// Texts, each one of `names`; all of these if nothing is said.
-    pub(super) fn names(&self, key: &str, names: &[String]) -> Read<Vec<String>> {
+    pub(crate) fn names(&self, key: &str, names: &[String]) -> Read<Vec<String>> {
         let mut read = Vec::new();
         for (path, node) in self.list(key)? {
             let known = names.iter().find(|name| **name == node.shown());
@@ -124,11 +129,11 @@ impl<'a> Section<'a> {
         Ok(if self.node(key).is_none() { names.to_vec() } else { read })
     }
 
-    pub(super) fn is_off(&self, key: &str) -> bool {
+    pub(crate) fn is_off(&self, key: &str) -> bool {
         matches!(self.node(key).map(|node| &node.value), Some(Value::Text(text)) if text == "off")
     }
 
-    pub(super) fn flag(&self, key: &str) -> Read<Option<bool>> {
+    pub(crate) fn flag(&self, key: &str) -> Read<Option<bool>> {
         match self.node(key) {
             None => Ok(None),
             Some(node) => match (&node.value, node.shown().as_str()) {
@@ -139,7 +144,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn count(&self, key: &str, range: RangeInclusive<u32>) -> Read<Option<u32>> {
+    pub(crate) fn count(&self, key: &str, range: RangeInclusive<u32>) -> Read<Option<u32>> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let bare = matches!(node.value, Value::Bare(_)).then(|| node.shown().parse().ok());
         let value = bare.flatten().filter(|value| range.contains(value));
@@ -147,7 +152,7 @@ impl<'a> Section<'a> {
         value.map(Some).ok_or_else(|| self.refused(key, allowed()))
     }
 
-    pub(super) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Read<Option<f64>> {
+    pub(crate) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Read<Option<f64>> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let bare = matches!(node.value, Value::Bare(_)).then(|| node.shown().parse().ok());
         let value = bare.flatten().filter(|value| range.contains(value));
@@ -155,7 +160,7 @@ impl<'a> Section<'a> {
         value.map(Some).ok_or_else(|| self.refused(key, allowed()))
     }
 
-    pub(super) fn duration(
+    pub(crate) fn duration(
         &self,
         key: &str,
         range: RangeInclusive<Duration>,
@@ -170,13 +175,13 @@ impl<'a> Section<'a> {
     }
 
     /// A point in virtual time, as the time since its begin.
-    pub(super) fn point(&self, key: &str) -> Read<Option<Timestamp>> {
+    pub(crate) fn point(&self, key: &str) -> Read<Option<Timestamp>> {
         let since = self.duration(key, Duration::ZERO..=LONGEST_RUN)?;
         Ok(since.map(|since| Timestamp::ZERO.after(since)))
     }
 
     /// How many a second.
-    pub(super) fn per_second(&self, key: &str) -> Read<Option<f64>> {
+    pub(crate) fn per_second(&self, key: &str) -> Read<Option<f64>> {
         let Some(text) = self.rate_text(key)? else { return Ok(None) };
         if text == "0/s" {
             return Ok(Some(0.0));
@@ -186,7 +191,7 @@ impl<'a> Section<'a> {
     }
 
     /// How many a second, none too, as a whole number.
-    pub(super) fn whole_per_second(&self, key: &str) -> Read<Option<u32>> {
+    pub(crate) fn whole_per_second(&self, key: &str) -> Read<Option<u32>> {
         let Some(text) = self.rate_text(key)? else { return Ok(None) };
         match (text, parse_rate(text)) {
             ("0/s", _) => Ok(Some(0)),
@@ -202,7 +207,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn ratio(&self, key: &str, most: Ratio) -> Read<Option<Ratio>> {
+    pub(crate) fn ratio(&self, key: &str, most: Ratio) -> Read<Option<Ratio>> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let text = node.shown();
         let read = text.parse::<Ratio>().map_err(|error| self.refused(key, error.allowed()))?;
@@ -214,13 +219,13 @@ impl<'a> Section<'a> {
     }
 
     /// A share of the whole.
-    pub(super) fn share(&self, key: &str) -> Read<Option<f64>> {
+    pub(crate) fn share(&self, key: &str) -> Read<Option<f64>> {
         let read = self.ratio(key, Ratio::ONE)?;
         Ok(read.map(|ratio| f64::from(ratio.millionths()) / 1e6))
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Clone>(&self, key: &str, choices: &[(&str, T)]) -> Read<Option<T>> {
+    pub(crate) fn choice<T: Clone>(&self, key: &str, choices: &[(&str, T)]) -> Read<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let words: Vec<_> = choices.iter().map(|(word, _)| (*word).to_owned()).collect();
         let chosen = choices.iter().find(|(word, _)| *word == text);
@@ -230,7 +235,7 @@ impl<'a> Section<'a> {
 }
 
 /// A duration with its unit.
-pub(super) fn duration(node: &Node, path: &str) -> Read<Duration> {
+pub(crate) fn duration(node: &Node, path: &str) -> Read<Duration> {
     match &node.value {
         Value::Text(text) | Value::Bare(text) => parse_duration(text)
             .map_err(|error| Mistake::refused(node.at, path, text, error.allowed())),
@@ -259,6 +264,6 @@ fn near_name<'n>(given: &str, names: &[&'n str]) -> Option<&'n str> {
 }
 
 /// Virtual time of a scenario. Source: own choice.
-pub(super) const LONGEST_RUN: Duration = Duration::from_secs(3_600);
+pub(crate) const LONGEST_RUN: Duration = Duration::from_secs(3_600);
 /// Entries of one list: cases, arms, thresholds, faults, steps. Source: own choice.
 const LONGEST_LIST: usize = 64;

@@ -102,13 +102,16 @@ fn a_course_is_the_sum_of_its_runs_whatever_the_number_of_threads() {
 
 #[test]
 fn of_a_scenario_only_what_is_asked_for_is_run() {
-    let compared = RIGHT.replacen("at_most = \"2x\"", "at_most = \"0.9x\"\nof = \"naive\"", 1);
+    let compared = format!(
+        "{RIGHT}\n[[threshold]]\nid = \"less\"\nmetric = \"success\"\nat_least = \"0.1x\"\n\
+         of = \"naive\"\n"
+    );
     let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
-    for (text, runs) in [(RIGHT, 1), (&compared, 2)] {
+    for (text, runs) in [(RIGHT, 1), (&*compared, 2)] {
         let only = parse(text).unwrap().only(None, Some("ours")).unwrap();
         let outcome = only.run(&plan, |_| ()).unwrap();
-        let arms: Vec<_> = outcome.rows.iter().map(|row| row.arm.as_str()).collect();
-        assert_eq!((outcome.runs, arms), (runs, vec!["ours"]), "and what it is compared with");
+        assert!(outcome.rows.iter().all(|row| row.arm == "ours"));
+        assert_eq!(outcome.runs, runs, "and what it is compared with");
     }
     let refused = |case, arm| parse(RIGHT).unwrap().only(case, arm).unwrap_err();
     assert_eq!(refused(None, Some("our")).field(), "arm");
@@ -246,6 +249,14 @@ const MISTAKES: &[(&str, &str, usize, usize, &str, &str)] = &[
     ),
     ("at_most = \"2x\"", "at_most = 2", 43, 11, "threshold[0].at_most", "how many times in quotes"),
     ("at_most = \"2x\"", "", 38, 1, "threshold[0]", "at_most and at_least"),
+    (
+        "at_most = \"2x\"",
+        "at_most = \"2x\"\nof = \"naive\"",
+        44,
+        6,
+        "threshold[0].of",
+        "would be held against itself",
+    ),
     ("until = \"2s\"", "until = \"1s\"", 42, 9, "threshold[0].until", "after from"),
     ("from = \"1s\"\nuntil", "until", 38, 1, "threshold[0].from", "is missing"),
     (
@@ -295,6 +306,20 @@ fn what_is_too_much_is_refused() {
     let deep = format!("{RIGHT}\nx = {}{}", "[".repeat(10_000), "]".repeat(10_000));
     assert!(parse(&deep).is_err());
     assert!(told("name = \"naive\"", "name = \"ours\"").said().contains("each arm another name"));
+}
+
+#[test]
+fn a_threshold_by_another_arm_leaves_that_one_out_unless_it_is_named() {
+    let baseline = "[[arm]]\nname = \"theirs\"\nrole = \"baseline\"\n[[threshold]]\n\
+                    id = \"no-worse\"\nmetric = \"success\"\nat_least = \"0.5x\"\n\
+                    of = \"theirs\"\n\n[[threshold]]";
+    let right = RIGHT.replacen("[[threshold]]", baseline, 1);
+    let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
+    let outcome = parse(&right).unwrap().run(&plan, |_| ()).unwrap();
+    let held = outcome.rows.iter().filter(|row| row.threshold == "no-worse");
+    assert_eq!(held.map(|row| row.arm.as_str()).collect::<Vec<_>>(), ["ours"]);
+    let itself = right.replace("of = \"theirs\"", "of = \"theirs\"\narms = [\"theirs\"]");
+    assert_eq!(parse(&itself).unwrap_err().field(), "threshold[0].of");
 }
 
 #[test]

@@ -8,15 +8,15 @@ use seawall_policy::{Ratio, Timestamp};
 use super::mistake::Mistake;
 use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section, duration};
-use crate::contention::Contended;
 use crate::fleet::Report;
+use crate::models::{Kind, Numbers};
 use crate::stats::Interval;
 
 /// What came of one run.
 #[derive(Clone, Debug)]
 pub(super) enum Came {
     Fleet(Box<Report>),
-    Contention(Contended),
+    Numbers(Numbers),
 }
 
 /// A number that is drawn from a run.
@@ -44,15 +44,17 @@ pub(super) enum Metric {
     Unstarted,
     /// Attempts dropped out of a queue although somebody waited, of all.
     FalseDrops,
-    /// Writes the one row has seen.
-    Writes,
-    /// When the last client knew of its success.
-    Ended,
+    /// The number at a place of those that a model gives which is no fleet.
+    Of {
+        place: usize,
+        name: &'static str,
+        unit: Unit,
+    },
 }
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// Of the whole; written in per cent.
     Share,
     /// Times; written with an x.
@@ -63,7 +65,7 @@ pub(super) enum Unit {
 }
 
 impl Metric {
-    const ALL: [(&'static str, Self, Unit); 14] = [
+    const ALL: [(&'static str, Self, Unit); 12] = [
         ("amplification", Self::Amplification, Unit::Times),
         ("success", Self::Success, Unit::Share),
         ("goodput", Self::Goodput, Unit::Share),
@@ -76,21 +78,33 @@ impl Metric {
         ("opened", Self::Opened, Unit::Count),
         ("unstarted", Self::Unstarted, Unit::Share),
         ("false_drops", Self::FalseDrops, Unit::Share),
-        ("writes", Self::Writes, Unit::Count),
-        ("ended", Self::Ended, Unit::Time),
     ];
 
     pub(super) fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, metric, _)| *metric == self).map_or("", |(name, ..)| name)
+        self.row().0
     }
 
     pub(super) fn unit(self) -> Unit {
-        let row = Self::ALL.iter().find(|(_, metric, _)| *metric == self);
-        row.map_or(Unit::Count, |(.., unit)| *unit)
+        self.row().1
     }
 
-    const fn is_of_contention(self) -> bool {
-        matches!(self, Self::Writes | Self::Ended)
+    fn row(self) -> (&'static str, Unit) {
+        if let Self::Of { name, unit, .. } = self {
+            return (name, unit);
+        }
+        let row = Self::ALL.iter().find(|(_, metric, _)| *metric == self);
+        row.map_or(("", Unit::Count), |(name, _, unit)| (name, *unit))
+    }
+
+    /// Those there are, by name.
+    fn of(kind: Option<&Kind>) -> Vec<(&'static str, Self)> {
+        match kind {
+            None => Self::ALL.iter().map(|(name, metric, _)| (*name, *metric)).collect(),
+            Some(kind) => {
+                let of = |(place, &(name, unit))| (name, Self::Of { place, name, unit });
+                kind.numbers.iter().enumerate().map(of).collect()
+            }
+        }
     }
 
     const fn has_window(self) -> bool {
@@ -130,29 +144,27 @@ pub(super) struct Threshold {
     pub(super) is_of_mean: bool,
     pub(super) cases: Vec<String>,
     pub(super) arms: Vec<String>,
-    /// Whether no arms are said: those under test, and every baseline beside them.
+    /// Whether no arms are said: those under test, and every baseline beside them, but the one
+    /// that the limit is told by.
     pub(super) is_of_all: bool,
 }
 
 impl Threshold {
-    /// Reads one; of the arms that are said, or of `ours` if none is.
+    pub(super) const KEYS: [&str; 10] =
+        ["id", "metric", "from", "until", "at_most", "at_least", "of", "judge", "cases", "arms"];
+
+    /// Reads one; of the arms that are said, or if none is, of `ours` but the one it is told by.
     pub(super) fn read(
         node: &Node,
         path: &str,
         cases: &[String],
         arms: &[String],
         ours: &[String],
-        is_contention: bool,
+        kind: Option<&Kind>,
     ) -> Read<Self> {
-        let keys = [
-            "id", "metric", "from", "until", "at_most", "at_least", "of", "judge", "cases", "arms",
-        ];
-        let section = Section::new(node, path, &keys)?;
-        let fits = |metric: &Metric| metric.is_of_contention() == is_contention;
-        let metrics: Vec<_> =
-            Metric::ALL.iter().filter(|row| fits(&row.1)).map(|row| (row.0, row.1)).collect();
-        let metric =
-            section.choice("metric", &metrics)?.ok_or_else(|| section.missing("metric"))?;
+        let section = Section::new(node, path, &Self::KEYS)?;
+        let metric = section.choice("metric", &Metric::of(kind))?;
+        let metric = metric.ok_or_else(|| section.missing("metric"))?;
         let (side, key) = match (section.node("at_most"), section.node("at_least")) {
             (Some(_), None) => (Side::AtMost, "at_most"),
             (None, Some(_)) => (Side::AtLeast, "at_least"),
@@ -165,6 +177,10 @@ impl Threshold {
         let unit = if of.is_some() { Unit::Times } else { metric.unit() };
         let limit = section.node(key).ok_or_else(|| section.missing(key))?;
         let (from, until) = window(&section, metric)?;
+        let held = match section.node("arms") {
+            Some(_) => section.names("arms", arms)?,
+            None => ours.iter().filter(|arm| Some(*arm) != of.as_ref()).cloned().collect(),
+        };
         Ok(Self {
             id: section.said("id", MOST_NAME)?,
             metric,
@@ -178,11 +194,7 @@ impl Threshold {
                 .unwrap_or(false),
             is_of_all: section.node("arms").is_none(),
             cases: section.names("cases", cases)?,
-            arms: if section.node("arms").is_some() {
-                section.names("arms", arms)?
-            } else {
-                ours.to_vec()
-            },
+            arms: held,
         })
     }
 
@@ -190,9 +202,9 @@ impl Threshold {
     pub(super) fn measure(&self, came: &Came) -> f64 {
         match came {
             Came::Fleet(report) => self.of_fleet(report),
-            Came::Contention(came) => match self.metric {
-                Metric::Writes => came.writes as f64,
-                _ => came.ended.since(Timestamp::ZERO).as_secs_f64(),
+            Came::Numbers(numbers) => match self.metric {
+                Metric::Of { place, .. } => numbers.values[place],
+                _ => f64::NAN,
             },
         }
     }
@@ -215,7 +227,7 @@ impl Threshold {
             Metric::Opened => report.opened as f64,
             Metric::Unstarted => report.unstarted(),
             Metric::FalseDrops => part(report.turned.dropped_awaited, report.counts.attempts),
-            Metric::Writes | Metric::Ended => 0.0,
+            Metric::Of { .. } => f64::NAN,
         }
     }
 

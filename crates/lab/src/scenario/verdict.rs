@@ -17,7 +17,7 @@ use crate::stats::Interval;
 pub struct Plan {
     /// Every arm of every case is run with each of these.
     pub seeds: Vec<u64>,
-    /// In place of the clients that the file says.
+    /// In place of the clients that the file says; a model that has none is as it is.
     pub clients: Option<u32>,
     /// Threads to run on; they change nothing of the outcome.
     pub threads: usize,
@@ -157,8 +157,8 @@ impl Scenario {
         if plan.seeds.is_empty() {
             return Err(ConfigError::new("seeds", 0, "at least 1"));
         }
-        let models: Vec<_> = self.cells.iter().map(|cell| model(cell, plan)).collect();
-        models.iter().try_for_each(Model::check)?;
+        let models = self.cells.iter().map(|cell| model(cell, plan));
+        let models = models.collect::<Result<Vec<_>, _>>()?;
         let taken: Vec<_> = models.iter().map(|_| Mutex::new(Taken::default())).collect();
         let done = AtomicUsize::new(0);
         let places: Vec<u64> = (0..).take(self.runs(plan)).collect();
@@ -167,7 +167,7 @@ impl Scenario {
             let (cell, seed) = (place / plan.seeds.len(), plan.seeds[place % plan.seeds.len()]);
             let came = match &models[cell] {
                 Model::Fleet(fleet) => fleet.run(seed).map(|report| Came::Fleet(Box::new(report))),
-                Model::Contention(contention) => Ok(Came::Contention(contention.run(seed))),
+                Model::Setup(_, setup) => Ok(Came::Numbers(setup.run(seed))),
             }?;
             taken[cell].lock().unwrap_or_else(PoisonError::into_inner).take(&came);
             on_run(done.fetch_add(1, Ordering::Relaxed) + 1);
@@ -206,7 +206,8 @@ impl Scenario {
         let courses = taken.into_iter().zip(&self.cells).enumerate().map(|(place, (it, cell))| {
             let arm = &self.arms[cell.arm];
             let values: Vec<_> = of_cell(place).iter().map(|run| &run.numbers[..]).collect();
-            let numbers = course::numbers(&self.thresholds, &cell.case, &values);
+            let numbers =
+                course::numbers(&self.thresholds, models[place].usual(), &cell.case, &values);
             it.course((&cell.case, &arm.name, arm.role), models[place].faults(), numbers)
         });
         let courses = courses.collect();
@@ -299,12 +300,12 @@ impl Run {
         let numbers = numbers.chain(course::usual(came)).collect();
         let (events, digest) = match came {
             Came::Fleet(report) => (report.events, report.digest),
-            Came::Contention(came) => (0, came.digest),
+            Came::Numbers(numbers) => (numbers.events, numbers.digest),
         };
         Self { numbers, events, digest }
     }
 }
 
-fn model(cell: &Cell, plan: &Plan) -> Model {
-    plan.clients.map_or_else(|| cell.model.clone(), |clients| cell.model.with_clients(clients))
+fn model(cell: &Cell, plan: &Plan) -> Result<Model, ConfigError> {
+    plan.clients.map_or_else(|| Ok(cell.model.clone()), |clients| cell.model.with_clients(clients))
 }

@@ -4,13 +4,23 @@
 //! The server is never busy; all that costs is a write that comes too late. Whoever fails reads
 //! again after the wait that the policy's [`Backoff`] says. Source: aws-backoff.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_policy::{Backoff, Timestamp};
+use seawall_policy::{Backoff, ConfigError, Timestamp};
 
+use super::{Kind, Numbers, Setup};
 use crate::draw::{Draws, Purpose};
 use crate::engine::{Engine, Entity, Event, Model};
+use crate::scenario::{Read, Section, Unit, span, waits};
 use crate::span::Span;
+
+pub(super) const KIND: Kind = Kind {
+    section: "contention",
+    beside: &["policy"],
+    numbers: &[("writes", Unit::Count), ("ended", Unit::Time)],
+    read,
+};
 
 /// Clients that contend for one row.
 #[derive(Clone, Debug)]
@@ -30,8 +40,38 @@ pub struct Contended {
     pub writes: u64,
     /// When the last client learned of its success.
     pub ended: Timestamp,
+    /// Events that were simulated.
+    pub events: u64,
     /// A digest of everything that happened.
     pub digest: u64,
+}
+
+fn read(whole: &Section<'_>) -> Read<Arc<dyn Setup>> {
+    let section = whole.need("contention", &["clients", "delay"])?;
+    let clients = section.count("clients", 1..=MOST)?;
+    let delay = section.node("delay").ok_or_else(|| section.missing("delay"))?;
+    let policy = whole.node("policy").ok_or_else(|| whole.missing("policy"))?;
+    Ok(Arc::new(Contention {
+        clients: clients.ok_or_else(|| section.missing("clients"))?,
+        delay: span(delay, &section.path("delay"))?,
+        wait: waits(policy, "policy")?,
+    }))
+}
+
+impl Setup for Contention {
+    fn run(&self, seed: u64) -> Numbers {
+        let Contended { writes, ended, events, digest } = Self::run(self, seed);
+        let ended = ended.since(Timestamp::ZERO).as_secs_f64();
+        Numbers { values: vec![writes as f64, ended], events, digest }
+    }
+
+    fn with_clients(&self, clients: u32) -> Result<Option<Arc<dyn Setup>>, ConfigError> {
+        if !(1..=MOST).contains(&clients) {
+            let allowed = format!("1 to {MOST} that contend for a row");
+            return Err(ConfigError::new("clients", clients, allowed));
+        }
+        Ok(Some(Arc::new(Self { clients, ..self.clone() })))
+    }
 }
 
 impl Contention {
@@ -50,7 +90,8 @@ impl Contention {
         let mut engine = Engine::new();
         (0..self.clients).for_each(|id| run.send(&mut engine, id, Message::Read));
         engine.run_until(Timestamp::MAX, &mut run);
-        Contended { writes: run.writes, ended: run.ended, digest: engine.digest() }
+        let (events, digest) = (engine.handled(), engine.digest());
+        Contended { writes: run.writes, ended: run.ended, events, digest }
     }
 }
 
@@ -149,6 +190,9 @@ impl Model for Run<'_> {
         }
     }
 }
+
+/// Clients of one row: each round costs one event for each of them. Source: own choice.
+const MOST: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
