@@ -9,7 +9,8 @@
 use std::time::Duration;
 
 use seawall_lab::{
-    Calls, Fault, Fleet, Host, Network, Queue, Rate, Refusal, Sharing, Span, Trouble, Work,
+    Calls, Fault, Fleet, Host, Network, Queue, Rate, Refusal, Service, Sharing, Span, Target,
+    Trouble, Work,
 };
 use seawall_policy::{StackConfig, StackParams, Timestamp};
 
@@ -46,25 +47,30 @@ fn main() {
             let second = |seconds: u64| Timestamp::from_millis(seconds * 1000);
             let fault = Fault::new(second(20), second(30), None, Trouble::Silent);
             let rate = Rate::constant(f64::from(clients) / 10.0).expect("a rate");
+            let config = StackConfig { bulkhead: None, ..StackConfig::http() };
+            let policy = StackParams::new(&config).expect("a preset");
+            let host = Host {
+                work: Work::Queue {
+                    workers: clients,
+                    queue: Queue::fifo(None),
+                    service: Span::exponential(Duration::from_millis(20)),
+                },
+                notices: false,
+                refusal: Refusal::PLAIN,
+            };
             let fleet = Fleet {
                 clients,
+                to: vec![Target::new(0)],
+                keys: None,
+                lives: None,
                 calls: Calls::Open(rate),
-                policy: StackParams::new(&StackConfig { bulkhead: None, ..StackConfig::http() })
-                    .expect("a preset"),
                 patience: None,
+                policy: policy.clone(),
                 baseline: None,
                 sharing,
+                is_together: false,
                 network: Network { delay: Span::fixed(Duration::from_millis(1)), loss: 0.0 },
-                servers: 1,
-                host: Host {
-                    work: Work::Queue {
-                        workers: clients,
-                        queue: Queue::fifo(None),
-                        service: Span::exponential(Duration::from_millis(20)),
-                    },
-                    notices: false,
-                    refusal: Refusal::PLAIN,
-                },
+                services: vec![Service::new("only", 1, host, policy)],
                 faults: fault.into_iter().collect(),
                 warm_up: second(10),
                 calls_until: second(60),

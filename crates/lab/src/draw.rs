@@ -106,7 +106,7 @@ impl Rng for Draw {
 }
 
 /// The finalizer of SplitMix64: a bijection in which every bit in moves every bit out.
-const fn mix(mut word: u64) -> u64 {
+pub(crate) const fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)

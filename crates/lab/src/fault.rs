@@ -22,6 +22,7 @@ use crate::span::check;
 pub struct Fault {
     from: Timestamp,
     until: Timestamp,
+    service: u32,
     server: Option<u32>,
     trouble: Trouble,
 }
@@ -65,7 +66,7 @@ pub enum Trouble {
 }
 
 impl Fault {
-    /// Trouble on every server, or on one, from a time until another.
+    /// Trouble on every server, or on one, of the first service, from a time until another.
     ///
     /// # Errors
     /// An end that is not after the begin, or a number outside its range.
@@ -91,7 +92,13 @@ impl Fault {
             }
             _ => {}
         }
-        Ok(Self { from, until, server, trouble })
+        Ok(Self { from, until, service: 0, server, trouble })
+    }
+
+    /// The same on the servers of another service, by its place.
+    #[must_use]
+    pub const fn on(self, service: u32) -> Self {
+        Self { service, ..self }
     }
 
     /// When it begins.
@@ -130,6 +137,12 @@ impl Fault {
         self.server.map_or(what.clone(), |server| format!("{what} at {server}"))
     }
 
+    /// The service whose servers it hits.
+    #[must_use]
+    pub const fn service(&self) -> u32 {
+        self.service
+    }
+
     /// The one server it hits, if it is one.
     #[must_use]
     pub const fn server(&self) -> Option<u32> {
@@ -140,8 +153,8 @@ impl Fault {
         self.from <= now && now < self.until
     }
 
-    pub(crate) fn hits(&self, server: u32) -> bool {
-        self.server.is_none_or(|one| one == server)
+    pub(crate) fn hits(&self, service: u32, server: u32) -> bool {
+        self.service == service && self.server.is_none_or(|one| one == server)
     }
 }
 
@@ -172,11 +185,12 @@ impl Condition {
         workers: None,
     };
 
-    /// Of a server at `now`.
-    pub(crate) fn of(faults: &[Fault], server: u32, now: Timestamp) -> Self {
+    /// Of a server of a service at `now`.
+    pub(crate) fn of(faults: &[Fault], service: u32, server: u32, now: Timestamp) -> Self {
         let mut all = Self::GOOD;
         let is_on = |fault: &&Fault| fault.is_on(now);
-        for fault in faults.iter().filter(|fault| fault.hits(server)).filter(is_on) {
+        let hits = |fault: &&Fault| fault.hits(service, server);
+        for fault in faults.iter().filter(hits).filter(is_on) {
             match fault.trouble {
                 Trouble::Down | Trouble::Restart => all.refuses = true,
                 Trouble::Silent => all.is_silent = true,
@@ -216,7 +230,7 @@ mod tests {
             fault(16, 30, None, Trouble::Capacity(4)),
             fault(40, 50, Some(0), Trouble::Restart),
         ];
-        let of = |server, now| Condition::of(&faults, server, at(now));
+        let of = |server, now| Condition::of(&faults, 0, server, at(now));
         assert_eq!(of(0, 9), Condition::GOOD);
         assert_eq!(of(0, 10), Condition { slow: 2.0, ..Condition::GOOD });
         let both = Condition { slow: 10.0, workers: Some(3), ..Condition::GOOD };
@@ -226,6 +240,9 @@ mod tests {
         assert_eq!(of(0, 30), Condition::GOOD);
         assert_eq!(of(0, 45), Condition { refuses: true, ..Condition::GOOD });
         assert_eq!(of(1, 45), Condition::GOOD);
+        let elsewhere = faults.map(|fault| fault.on(3));
+        assert_eq!(Condition::of(&elsewhere, 0, 1, at(19)), Condition::GOOD);
+        assert_eq!(Condition::of(&elsewhere, 3, 1, at(19)), both);
     }
 
     #[test]

@@ -15,13 +15,20 @@
 //! The same seed gives the same calls, network and work under every policy: draws belong to the
 //! client, its call and the attempt, not to their order.
 
+mod attempt;
 mod caller;
 mod heat;
 mod hosts;
+mod keys;
 mod later;
 mod ledger;
+mod lines;
+mod nested;
 mod plain;
 mod policies;
+mod routes;
+mod service;
+mod weather;
 mod world;
 
 use std::time::Duration;
@@ -37,8 +44,10 @@ use crate::server::Queue;
 use crate::span::{Span, check};
 
 pub use heat::Heat;
+pub use keys::Keys;
 pub use later::{Form, Later, Wait};
-pub use ledger::{Counts, Report, Second, Turned};
+pub use ledger::{Counts, OfService, Report, Second, Turned};
+pub use service::{Dies, Pick, Service, Target};
 
 use world::World;
 
@@ -47,23 +56,31 @@ use world::World;
 pub struct Fleet {
     /// How many clients; at most 16 million.
     pub clients: u32,
+    /// Whom they call: each call one of these, as often as its share says.
+    pub to: Vec<Target>,
+    /// What their calls are about; `None`: nothing that matters.
+    pub keys: Option<Keys>,
+    /// After so many calls a client ends, once the last of them has, and another comes in its
+    /// place that knows nothing; `None`: it stays.
+    pub lives: Option<u32>,
     /// When they call.
     pub calls: Calls,
     /// How long whoever made a call waits for its end before leaving; `None`: as long as it takes.
     /// An attempt that was sent then runs on for nobody, to its end or its own timeout.
     pub patience: Option<Span>,
-    /// How each call is made.
+    /// How each call of a client is made, unless its target says otherwise.
     pub policy: StackParams,
     /// How it is made instead, to compare with.
     pub baseline: Option<Baseline>,
     /// Who shares the state of the policies.
     pub sharing: Sharing,
+    /// Whether one budget, breaker and bulkhead stand before all that a client calls, as if it had
+    /// one name; otherwise each service has its own.
+    pub is_together: bool,
     /// Between clients and servers.
     pub network: Network,
-    /// How many servers, alike; the endpoints of every client's dependency. At most 10,000.
-    pub servers: u32,
-    /// What each of them is.
-    pub host: Host,
+    /// What there is to be called, by clients and by each other. From 1 to 64.
+    pub services: Vec<Service>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// Calls that begin before are in the series and nowhere else.
@@ -170,29 +187,33 @@ impl Fleet {
         Ok(world.report(&engine))
     }
 
+    /// Whether some process may begin anew.
+    fn has_lives(&self) -> bool {
+        let restarts = self.faults.iter().any(|fault| fault.trouble() == Trouble::Restart);
+        self.lives.is_some() || restarts || self.services.iter().any(|it| it.dies.is_some())
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check("clients", self.clients.into(), 1.0, MOST_CLIENTS)?;
-        check("servers", self.servers.into(), 1.0, MOST_SERVERS)?;
         check("network.loss", self.network.loss, 0.0, 1.0)?;
-        if let Work::Queue { workers: 0, .. } = self.host.work {
-            return Err(ConfigError::new("host.workers", 0, "at least 1"));
-        }
-        let none = |fault: &Fault| fault.trouble() == Trouble::Capacity(0);
-        if let Work::Queue { queue: Queue::Policy(..), .. } = self.host.work
-            && self.faults.iter().any(none)
-        {
-            let allowed = "at least 1 before which the policy's queue is";
-            return Err(ConfigError::new("fault.workers", 0, allowed));
-        }
-        let Refusal { cost, drop_cost, later, .. } = &self.host.refusal;
-        check("refusal.cost", *cost, 0.0, 10.0)?;
-        check("refusal.drop_cost", *drop_cost, 0.0, 10.0)?;
-        later.as_ref().map_or(Ok(()), Later::check)?;
-        if let Some(server) = self.faults.iter().find_map(Fault::server)
-            && server >= self.servers
-        {
-            let allowed = format!("a server below {}", self.servers);
-            return Err(ConfigError::new("fault.server", server, allowed));
+        service::check(self)?;
+        for fault in &self.faults {
+            let servers = self.services.get(fault.service() as usize).map(|it| it.servers);
+            let Some(servers) = servers else {
+                let allowed = format!("a service below {}", self.services.len());
+                return Err(ConfigError::new("fault.on", fault.service(), allowed));
+            };
+            let work = &self.services[fault.service() as usize].host.work;
+            if let (Work::Queue { queue: Queue::Policy(..), .. }, Trouble::Capacity(0)) =
+                (work, fault.trouble())
+            {
+                let allowed = "at least 1 before which the policy's queue is";
+                return Err(ConfigError::new("fault.workers", 0, allowed));
+            }
+            if let Some(server) = fault.server().filter(|server| *server >= servers) {
+                let allowed = format!("a server below {servers}");
+                return Err(ConfigError::new("fault.server", server, allowed));
+            }
         }
         for (field, time, least) in
             [("calls_until", self.calls_until, self.warm_up), ("ends", self.ends, self.calls_until)]
@@ -208,8 +229,6 @@ impl Fleet {
 
 /// As many slots as an event can name, with room for the calls of each. Source: own choice.
 const MOST_CLIENTS: f64 = 16e6;
-/// Source: own choice (each is an endpoint of every client's dependency).
-const MOST_SERVERS: f64 = 1e4;
 /// 24 hours: virtual time itself ends after 78. Source: own choice.
 const LAST: Timestamp = Timestamp::from_millis(24 * 3_600_000);
 

@@ -2,16 +2,11 @@
 //!
 //! Sends, waits, wakes, reports. What follows from a report is the policy's to say.
 
-use std::time::Duration;
-
-use seawall_policy::{
-    Attempt, Call, Cause, Done, Event, HeldCall, Operation, Outcome, Permit, ReturnPath, Safety,
-    Step, Timestamp, remaining_to_send,
-};
+use seawall_policy::{Call, Done, Event, Operation, Safety, Step, Timestamp};
 
 use super::Calls;
-use super::world::{Flight, NOBODY, Ongoing, What, World};
-use crate::draw::Purpose;
+use super::routes::Link;
+use super::world::{Made, NOBODY, Ongoing, What, World};
 use crate::engine::Engine;
 
 impl World<'_> {
@@ -21,7 +16,7 @@ impl World<'_> {
         let number = client.begun;
         client.begun += 1;
         client.last = now;
-        self.ledger.call(now);
+        self.begins_in_life(id);
         if matches!(self.fleet.calls, Calls::Open(_)) {
             self.next_call(engine, id);
         }
@@ -29,22 +24,36 @@ impl World<'_> {
             self.plain_begins(engine, id, number);
             return;
         }
-        let (operation, step) = self.policies.with(now, id, |dependency, params, rng| {
-            Operation::begin(now, dependency, params, CALL, rng)
-        });
+        let made = self.made(id, number);
+        self.ledger.call(now, self.counted(made.link));
         let leaves_at = self.leaving(engine, id, number);
+        let (call, step) = self.make(engine, made, leaves_at, CALL);
+        self.step(engine, call, step);
+    }
+
+    /// Begins a call; what it does first is still to be done.
+    pub(super) fn make(
+        &mut self,
+        engine: &mut Engine,
+        made: Made,
+        leaves_at: Timestamp,
+        call: Call,
+    ) -> (u32, Step) {
+        let now = engine.now();
+        let (operation, step) = self.policies.with(now, made.link, |dependency, params, rng| {
+            Operation::begin(now, dependency, params, call, rng)
+        });
         let call = self.calls.put(Ongoing {
             operation,
+            made,
             leaves_at,
-            client: id,
-            number,
             begun: now,
             tick_at: Timestamp::MAX,
             sent: 0,
             flights: [None; 2],
         });
-        engine.schedule(leaves_at, &mut self.clients[id as usize].entity, What::Leave.of(call));
-        self.step(engine, call, step);
+        self.schedule(engine, leaves_at, made.link.caller, What::Leave.of(call));
+        (call, step)
     }
 
     /// Whoever made the call leaves. What was sent runs on without it, with its permit.
@@ -53,13 +62,22 @@ impl World<'_> {
         if self.calls.get(slot).is_none_or(|call| call.leaves_at != now) {
             return;
         }
-        let Some(mut call) = self.calls.take(slot) else { return };
-        let client = call.client;
+        let Some(link) = self.walk_away(engine, slot) else { return };
+        if !matches!(self.fleet.calls, Calls::Open(_)) {
+            self.next_call(engine, link.caller);
+        }
+    }
+
+    /// Nobody waits for a call any longer; whose it was.
+    pub(super) fn walk_away(&mut self, engine: &mut Engine, slot: u32) -> Option<Link> {
+        let now = engine.now();
+        let mut call = self.calls.take(slot)?;
+        let link = call.made.link;
         if let Some(ticket) = call.operation.ticket() {
-            self.waiting.remove(&(self.policies.of(client), ticket));
+            self.waiting.remove(&(self.policies.of(link), ticket));
         }
         if call.flights == [None; 2] {
-            self.policies.with(now, client, |dependency, params, _| {
+            self.policies.with(now, link, |dependency, params, _| {
                 call.operation.caller_left(now, dependency, params);
             });
         }
@@ -73,230 +91,30 @@ impl World<'_> {
                 flight.deadline = own.map_or(Timestamp::MAX, |own| permit.granted().after(own));
                 flight.cut_by_call = false;
             }
-            self.policies.with(now, client, |dependency, _, _| dependency.orphan(permit));
+            self.policies.with(now, link, |dependency, _, _| dependency.orphan(permit));
             self.set_timer(engine, place);
         }
-        self.ledger.left(call.begun);
-        if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, client);
-        }
+        self.ledger.left(self.counted(link), call.begun);
+        self.ends_in_life(link.caller);
+        Some(link)
     }
 
     /// Does what the policy says.
-    fn step(&mut self, engine: &mut Engine, slot: u32, step: Step) {
+    pub(super) fn step(&mut self, engine: &mut Engine, slot: u32, step: Step) {
         match step {
             Step::Send(attempt) => self.send(engine, slot, attempt),
             Step::WaitUntil(at) | Step::Refresh(at) => {
                 let Some(call) = self.calls.get_mut(slot) else { return };
                 call.tick_at = at;
-                let client = call.client;
-                let entity = &mut self.clients[client as usize].entity;
-                engine.schedule(at, entity, What::Tick.of(slot));
-                if let Some(ticket) = call.operation.ticket() {
-                    self.waiting.insert((self.policies.of(client), ticket), slot);
-                    self.housekeep(engine, client);
+                let (link, ticket) = (call.made.link, call.operation.ticket());
+                self.schedule(engine, at, link.caller, What::Tick.of(slot));
+                if let Some(ticket) = ticket {
+                    self.waiting.insert((self.policies.of(link), ticket), slot);
+                    self.housekeep(engine, link);
                 }
             }
             Step::Fly => {}
             Step::Done(done) => self.done(engine, slot, &done),
-        }
-    }
-
-    fn send(&mut self, engine: &mut Engine, slot: u32, attempt: Attempt) {
-        let now = engine.now();
-        let Attempt { deadline, cut_by_call, hedge_at, mut permit, .. } = attempt;
-        let Some(call) = self.calls.get_mut(slot) else { return };
-        permit.mark_sent();
-        self.ledger.attempt(now, call.begun, call.sent == 0);
-        let mut flight = Flight::new(call.client, slot, call.number, call.sent);
-        call.sent += 1;
-        flight.site = u32::try_from(permit.endpoint()).unwrap_or(0);
-        flight.permit = Some(permit);
-        (flight.deadline, flight.cut_by_call) = (deadline, cut_by_call);
-        flight.hedge_at = hedge_at.unwrap_or(Timestamp::MAX);
-        let flight = self.flights.put(flight);
-        if let Some(free) = call.flights.iter_mut().find(|flight| flight.is_none()) {
-            *free = Some(flight);
-        }
-        self.set_timer(engine, flight);
-        self.depart(engine, flight);
-    }
-
-    /// Sends an attempt's request on its way.
-    pub(super) fn depart(&mut self, engine: &mut Engine, slot: u32) {
-        let Some(flight) = self.flights.get_mut(slot) else { return };
-        let (client, draws, site) = (flight.client, flight.draws, flight.site as usize);
-        if flight.deadline != Timestamp::MAX {
-            // Less than a millisecond is none.
-            let left = remaining_to_send(engine.now(), flight.deadline, MARGIN, None).unwrap_or(0);
-            flight.told = u32::try_from(left).unwrap_or(u32::MAX);
-        }
-        match self.travels(client, draws + OUT) {
-            Some(delay) => {
-                let entity = &mut self.sites[site].entity;
-                engine.schedule(engine.now().after(delay), entity, What::Request.of(slot));
-            }
-            None => self.ends_in_nothing(slot),
-        }
-    }
-
-    /// Sets the attempt's timer to what is due first.
-    fn set_timer(&mut self, engine: &mut Engine, slot: u32) {
-        let Some(flight) = self.flights.get_mut(slot) else { return };
-        let Some(permit) = &flight.permit else { return };
-        let next = permit.slow_at().min(flight.deadline).min(flight.hedge_at);
-        flight.timer_at = next;
-        let entity = &mut self.clients[flight.client as usize].entity;
-        engine.schedule(next, entity, What::Timer.of(slot));
-    }
-
-    pub(super) fn timer(&mut self, engine: &mut Engine, slot: u32) {
-        let now = engine.now();
-        let Some(flight) = self.flights.get_mut(slot).filter(|flight| flight.timer_at == now)
-        else {
-            return;
-        };
-        if flight.permit.is_none() {
-            return;
-        }
-        if now >= flight.deadline {
-            self.out_of_time(engine, slot);
-            return;
-        }
-        let call = flight.call;
-        let is_hedge_due = now >= flight.hedge_at;
-        if is_hedge_due {
-            flight.hedge_at = Timestamp::MAX;
-        }
-        if let Some(permit) = flight.permit.as_mut().filter(|permit| now >= permit.slow_at()) {
-            self.policies.with(now, flight.client, |dependency, params, rng| {
-                dependency.on_slow(now, params, permit, rng);
-            });
-        }
-        self.set_timer(engine, slot);
-        if is_hedge_due {
-            self.report_event(engine, call, Event::HedgeDue { replayable: true });
-        }
-    }
-
-    fn out_of_time(&mut self, engine: &mut Engine, slot: u32) {
-        let Some(flight) = self.flights.get_mut(slot) else { return };
-        let (call, cut) = (flight.call, flight.cut_by_call);
-        let Some(permit) = flight.permit.take() else { return };
-        if cut {
-            self.leave(call, slot);
-            self.report_event(engine, call, Event::Cut);
-            self.abandon(engine, slot, permit);
-        } else {
-            self.over(engine, slot, permit, Outcome::of(Cause::AttemptTimeout), true);
-        }
-    }
-
-    /// An attempt has ended for its call; `goes_on` if perhaps not for the server.
-    fn over(
-        &mut self,
-        engine: &mut Engine,
-        slot: u32,
-        mut permit: Permit,
-        outcome: Outcome,
-        goes_on: bool,
-    ) {
-        let now = engine.now();
-        let Some(flight) = self.flights.get(slot) else { return };
-        let (call, client) = (flight.call, flight.client);
-        self.leave(call, slot);
-        let ongoing = self.calls.get_mut(call);
-        let step = self.policies.with(now, client, |dependency, params, rng| match ongoing {
-            Some(ongoing) => {
-                let event = Event::Ended { permit: &mut permit, outcome, replayable: true };
-                Some(ongoing.operation.on_event(now, dependency, params, event, rng))
-            }
-            None => {
-                dependency.record(now, params, &mut permit, &outcome, rng);
-                None
-            }
-        });
-        if goes_on {
-            self.abandon(engine, slot, permit);
-        } else {
-            self.policies.with(now, client, |dependency, params, _| {
-                dependency.release(now, params, permit);
-            });
-            self.forget(slot);
-        }
-        if let Some(step) = step {
-            self.step(engine, call, step);
-        }
-    }
-
-    /// The call no longer has this attempt.
-    fn leave(&mut self, call: u32, flight: u32) {
-        if let Some(call) = self.calls.get_mut(call) {
-            let mine = call.flights.iter_mut().find(|known| **known == Some(flight));
-            mine.into_iter().for_each(|known| *known = None);
-        }
-    }
-
-    /// Gives an attempt up: its slot is held by the policy's rules, and the server goes on.
-    fn abandon(&mut self, engine: &mut Engine, slot: u32, permit: Permit) {
-        let now = engine.now();
-        let Some(flight) = self.flights.get_mut(slot) else { return };
-        let client = flight.client;
-        let held: Option<HeldCall> = self.policies.with(now, client, |dependency, params, rng| {
-            dependency.abandon(now, params, permit, rng)
-        });
-        flight.held = held;
-        self.notice(engine, slot);
-        self.housekeep(engine, client);
-        self.forget(slot);
-    }
-
-    /// Nobody waits for an attempt any longer, which its server may hear one delay later.
-    pub(super) fn notice(&mut self, engine: &Engine, slot: u32) {
-        let Some(flight) = self.flights.get(slot) else { return };
-        let delay = self.travels(flight.client, flight.draws + NOTICE);
-        if let (Some(delay), Some(flight)) = (delay, self.flights.get_mut(slot)) {
-            flight.gone_at = engine.now().after(delay);
-        }
-    }
-
-    /// Whatever is to be known of an attempt's end is there.
-    pub(super) fn answer(&mut self, engine: &mut Engine, slot: u32) {
-        let now = engine.now();
-        let Some(flight) = self.flights.get_mut(slot) else { return };
-        flight.is_alive = false;
-        let (client, outcome) = (flight.client, flight.outcome);
-        if let Some(held) = flight.held.take() {
-            self.policies.with(now, client, |dependency, params, _| {
-                dependency.end_held(now, params, held);
-            });
-        }
-        let Some(flight) = self.flights.get_mut(slot) else { return };
-        match flight.permit.take() {
-            Some(mut permit) => {
-                if outcome.cause() == Cause::ConnectRefused {
-                    permit.mark_unsent();
-                }
-                self.over(engine, slot, permit, outcome, false);
-            }
-            None => self.forget(slot),
-        }
-    }
-
-    /// Nothing more will come of an attempt, and nobody is told.
-    pub(super) fn ends_in_nothing(&mut self, slot: u32) {
-        if let Some(flight) = self.flights.get_mut(slot) {
-            flight.is_alive = false;
-        }
-        self.forget(slot);
-    }
-
-    /// Frees an attempt's place if neither side knows of it any longer. What is held for one of
-    /// which nothing more comes is given up by time.
-    pub(super) fn forget(&mut self, slot: u32) {
-        let is_known = |flight: &Flight| flight.is_alive || flight.is_out();
-        if self.flights.get(slot).is_some_and(|flight| !is_known(flight)) {
-            self.flights.take(slot);
         }
     }
 
@@ -307,15 +125,15 @@ impl World<'_> {
         }
     }
 
-    fn report_event(&mut self, engine: &mut Engine, slot: u32, event: Event<'_>) {
+    pub(super) fn report_event(&mut self, engine: &mut Engine, slot: u32, event: Event<'_>) {
         let now = engine.now();
         let Some(call) = self.calls.get_mut(slot) else { return };
-        let waited = call.operation.ticket();
-        let step = self.policies.with(now, call.client, |dependency, params, rng| {
+        let (waited, link) = (call.operation.ticket(), call.made.link);
+        let step = self.policies.with(now, link, |dependency, params, rng| {
             call.operation.on_event(now, dependency, params, event, rng)
         });
         if let Some(ticket) = waited.filter(|_| call.operation.ticket() != waited) {
-            self.waiting.remove(&(self.policies.of(call.client), ticket));
+            self.waiting.remove(&(self.policies.of(link), ticket));
         } else if waited.is_some() && matches!(step, Step::WaitUntil(_)) {
             return;
         }
@@ -325,21 +143,26 @@ impl World<'_> {
     fn done(&mut self, engine: &mut Engine, slot: u32, done: &Done) {
         let now = engine.now();
         let Some(call) = self.calls.take(slot) else { return };
-        self.ledger.done(now, call.begun, done);
+        let link = call.made.link;
+        self.ledger.done(now, self.counted(link), call.begun, done);
         for lost in call.flights.into_iter().flatten() {
             if let Some(permit) = self.flights.get_mut(lost).and_then(|lost| lost.permit.take()) {
                 self.abandon(engine, lost, permit);
             }
         }
+        if !call.is_of_client() {
+            self.returned(engine, call.made.maker, done);
+            return;
+        }
+        self.ends_in_life(link.caller);
         if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, call.client);
+            self.next_call(engine, link.caller);
         }
     }
 
     /// Wakes the calls whose tickets are decided.
-    pub(super) fn wake(&mut self, engine: &mut Engine, client: u32) {
-        while let Some(ticket) = self.policies.pop_woken(client) {
-            let key = (self.policies.of(client), ticket);
+    pub(super) fn wake(&mut self, engine: &mut Engine) {
+        while let Some(key) = self.policies.pop_woken() {
             if let Some(call) = self.waiting.get(&key).copied() {
                 self.report_event(engine, call, Event::Tick);
             }
@@ -347,30 +170,19 @@ impl World<'_> {
     }
 
     /// A slot that is held comes free by time alone: whoever waits for one is looked after then.
-    pub(super) fn housekeep(&mut self, engine: &mut Engine, client: u32) {
-        let dependency = self.policies.dependency(client);
+    pub(super) fn housekeep(&mut self, engine: &mut Engine, link: Link) {
+        let dependency = self.policies.dependency(link);
         if dependency.bulkhead().waiting() > 0
             && dependency.held() > 0
             && let Some(due) = dependency.next_deadline()
         {
-            let entity = &mut self.clients[client as usize].entity;
-            engine.schedule(due, entity, What::Housekeep.of(0));
+            self.schedule(engine, due, link.caller, What::Housekeep.of(link.route));
         }
-    }
-
-    /// How long a message travels, by the draws that are its own; `None` if it is lost.
-    pub(super) fn travels(&self, client: u32, draws: u64) -> Option<Duration> {
-        let mut draw = self.draws.stream(client, Purpose::Network).at(draws);
-        let network = &self.fleet.network;
-        if network.loss > 0.0 && draw.happens(network.loss) {
-            return None;
-        }
-        Some(network.delay.draw(&mut draw))
     }
 }
 
-/// Every call of every client: repeatable, and this layer owns its retries.
-const CALL: Call = Call {
+/// Every call: repeatable, and this layer owns its retries.
+pub(super) const CALL: Call = Call {
     lane: 0,
     safety: Safety::Idempotent,
     owner: true,
@@ -381,9 +193,3 @@ const CALL: Call = Call {
     retry: None,
     refresh: None,
 };
-/// What is kept back for the answer's way home, where nothing was measured.
-const MARGIN: Duration = ReturnPath::new().margin();
-/// Which of its draws a message takes: the request, the answer, the word that nobody waits.
-const OUT: u64 = 0;
-pub(super) const BACK: u64 = 4;
-const NOTICE: u64 = 8;

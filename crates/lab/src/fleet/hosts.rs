@@ -4,40 +4,47 @@ use std::time::Duration;
 
 use seawall_policy::{AnswerSignals, Cause, Outcome, Timestamp};
 
-use super::caller::BACK;
+use super::attempt::BACK;
 use super::later::Slots;
 use super::world::{What, World};
-use super::{Fleet, Work};
+use super::{Fleet, Host, Work};
 use crate::draw::Purpose;
 use crate::engine::{Engine, Entity};
-use crate::fault::{Condition, Trouble};
+use crate::fault::Condition;
 use crate::server::{Arrived, Coming, Next, Queue, Server};
 
 /// One server.
 pub(super) struct Site {
     pub(super) entity: Entity,
-    server: Server<u32>,
-    condition: Condition,
+    /// Whose server it is, and which of them.
+    pub(super) service: u32,
+    pub(super) place: u32,
+    pub(super) server: Server<u32>,
+    pub(super) condition: Condition,
     /// What its refusals have cost and nobody has worked off yet.
     owed: Duration,
     slots: Slots,
     /// What it works on.
     working: Vec<u32>,
     /// What its network holds back, in the order it was sent in.
-    held_back: Vec<u32>,
-    paused_until: Timestamp,
+    pub(super) held_back: Vec<u32>,
+    pub(super) paused_until: Timestamp,
     /// Nanoseconds of all pauses, to the end of the present one.
-    paused: u64,
+    pub(super) paused: u64,
+    /// Until when it restarts, having died.
+    dead_until: Timestamp,
 }
 
 impl Site {
-    pub(super) fn new(entity: Entity, fleet: &Fleet) -> Self {
-        let server = match fleet.host.work {
+    fn new(id: u32, service: u32, place: u32, host: &Host) -> Self {
+        let server = match host.work {
             Work::Queue { workers, ref queue, .. } => Server::new(workers, queue),
             Work::Crowd { .. } => Server::new(u32::MAX, &Queue::fifo(None)),
         };
         Self {
-            entity,
+            entity: Entity::new(id),
+            service,
+            place,
             server,
             condition: Condition::GOOD,
             owed: Duration::ZERO,
@@ -46,8 +53,23 @@ impl Site {
             held_back: Vec::new(),
             paused_until: Timestamp::ZERO,
             paused: 0,
+            dead_until: Timestamp::ZERO,
         }
     }
+}
+
+/// Every server, service by service, and where those of each service begin.
+pub(super) fn sites(fleet: &Fleet) -> (Vec<Site>, Vec<u32>) {
+    let (mut sites, mut firsts) = (Vec::new(), Vec::new());
+    let mut id = fleet.clients;
+    for (service, number) in fleet.services.iter().zip(0..) {
+        firsts.push(id - fleet.clients);
+        for place in 0..service.servers {
+            sites.push(Site::new(id, number, place, &service.host));
+            id += 1;
+        }
+    }
+    (sites, firsts)
 }
 
 impl World<'_> {
@@ -55,7 +77,7 @@ impl World<'_> {
     pub(super) fn request(&mut self, engine: &mut Engine, slot: u32) {
         let now = engine.now();
         let Some(flight) = self.flights.get(slot) else { return };
-        let (client, draws, place) = (flight.client, flight.draws, flight.site as usize);
+        let (made, place) = (flight.made, flight.site as usize);
         let until = match flight.told {
             u32::MAX => Timestamp::MAX,
             told => now.after(Duration::from_millis(told.into())),
@@ -65,23 +87,23 @@ impl World<'_> {
             self.sites[place].held_back.push(slot);
             return;
         }
-        if condition.is_silent || self.is_cut(client, place, now) {
+        if condition.is_silent || self.is_cut(made, place, now) {
             self.ends_in_nothing(slot);
             return;
         }
-        if condition.refuses {
+        if condition.refuses || now < self.sites[place].dead_until {
             self.reply(engine, slot, Outcome::of(Cause::ConnectRefused));
             return;
         }
-        self.ledger.second(now).arrived += 1;
+        self.ledger.arrived(now, self.sites[place].service);
         if let Some((share, status)) = condition.errors
-            && self.draws.stream(client, Purpose::Fault).at(draws).happens(share)
+            && self.draws.stream(made.origin, Purpose::Fault).at(made.draws).happens(share)
         {
             self.turn_away(engine, slot, status);
             return;
         }
         let site = &mut self.sites[place];
-        match site.server.arrive(now, Coming { job: slot, until, lane: client }) {
+        match site.server.arrive(now, Coming { job: slot, until, lane: made.link.caller }) {
             Arrived::Begun(slot) => self.work(engine, slot),
             Arrived::Queued(look_at) => {
                 engine.schedule(look_at, &mut site.entity, What::Turn.of(0));
@@ -89,13 +111,19 @@ impl World<'_> {
             Arrived::Displaced(slot) | Arrived::Refused(slot) => self.refuse(engine, slot),
         }
         self.go_on(engine, place);
+        let site = &self.sites[place];
+        let dies = self.fleet.services[site.service as usize].dies;
+        if dies.is_some_and(|dies| site.server.inside() >= dies.at as usize) {
+            self.die(engine, place);
+        }
     }
 
     /// A worker takes a request up.
     fn work(&mut self, engine: &mut Engine, slot: u32) {
         let Some(flight) = self.flights.get(slot) else { return };
-        self.ledger.turn(engine.now(), flight.is_awaited(), true);
-        let owed = std::mem::take(&mut self.sites[flight.site as usize].owed);
+        let (site, is_awaited) = (flight.site as usize, self.is_awaited(flight));
+        self.ledger.turn(engine.now(), self.sites[site].service, is_awaited, true);
+        let owed = std::mem::take(&mut self.sites[site].owed);
         let takes = self.work_of(slot) + owed;
         self.busy_with(engine, slot, takes);
     }
@@ -104,9 +132,11 @@ impl World<'_> {
     fn work_of(&self, slot: u32) -> Duration {
         let Some(flight) = self.flights.get(slot) else { return Duration::ZERO };
         let site = &self.sites[flight.site as usize];
-        let takes = match &self.fleet.host.work {
-            Work::Queue { service, .. } => service
-                .draw(&mut self.draws.stream(flight.client, Purpose::Service).at(flight.draws)),
+        let made = flight.made;
+        let takes = match &self.fleet.services[site.service as usize].host.work {
+            Work::Queue { service, .. } => {
+                service.draw(&mut self.draws.stream(made.origin, Purpose::Service).at(made.draws))
+            }
             Work::Crowd { base, each } => {
                 let inside = u32::try_from(site.server.inside()).unwrap_or(u32::MAX);
                 base.saturating_add(each.saturating_mul(inside))
@@ -143,21 +173,53 @@ impl World<'_> {
             return;
         }
         flight.finish_at = Timestamp::MAX;
-        let (at, is_waited_for) = (flight.place as usize, flight.is_awaited());
-        let (client, is_dropped) = (flight.client, flight.is_dropped);
+        if flight.is_dropped {
+            let lane = flight.made.link.caller;
+            let status = self.host(place as usize).refusal.status;
+            self.put_down(slot);
+            self.turn_away(engine, slot, status);
+            self.lay_down(engine, place as usize, lane);
+        } else {
+            self.call_on(engine, slot);
+        }
+    }
+
+    /// A request is answered that was worked on; its worker takes up the next.
+    pub(super) fn worked(&mut self, engine: &mut Engine, slot: u32, outcome: Outcome) {
+        let Some(flight) = self.flights.get(slot) else { return };
+        let (place, is_awaited) = (flight.site as usize, self.is_awaited(flight));
+        let lane = flight.made.link.caller;
+        self.ledger.worked(engine.now(), self.sites[place].service, is_awaited);
+        self.put_down(slot);
+        self.reply(engine, slot, outcome);
+        self.lay_down(engine, place, lane);
+    }
+
+    /// A request is worked on no longer, and nobody hears of it.
+    pub(super) fn given_up(&mut self, engine: &mut Engine, slot: u32) {
+        let Some(flight) = self.flights.get(slot) else { return };
+        let (place, lane) = (flight.site as usize, flight.made.link.caller);
+        self.ledger.worked(engine.now(), self.sites[place].service, false);
+        self.put_down(slot);
+        self.ends_in_nothing(slot);
+        self.lay_down(engine, place, lane);
+    }
+
+    /// A worker has nothing to do with a request of this lane any longer.
+    fn lay_down(&mut self, engine: &mut Engine, place: usize, lane: u32) {
+        self.sites[place].server.finish(engine.now(), lane);
+        self.go_on(engine, place);
+    }
+
+    /// A request is no longer among those that its server works on.
+    fn put_down(&mut self, slot: u32) {
+        let Some(flight) = self.flights.get(slot) else { return };
+        let at = flight.place as usize;
+        let site = &mut self.sites[flight.site as usize];
         site.working.swap_remove(at);
         if let Some(moved) = site.working.get(at).and_then(|moved| self.flights.get_mut(*moved)) {
             moved.place = u32::try_from(at).unwrap_or(u32::MAX);
         }
-        if is_dropped {
-            self.turn_away(engine, slot, self.fleet.host.refusal.status);
-        } else {
-            let second = self.ledger.second(now);
-            *(if is_waited_for { &mut second.worked } else { &mut second.wasted }) += 1;
-            self.reply(engine, slot, status_of(200));
-        }
-        self.sites[place as usize].server.finish(now, client);
-        self.go_on(engine, place as usize);
     }
 
     /// What follows for those that wait: they are worked on, as far as there are workers, or
@@ -169,9 +231,10 @@ impl World<'_> {
             let Some(flight) = self.flights.get(slot) else { continue };
             if let Next::Dropped(slot) = next {
                 self.drop_out(engine, place, slot);
-            } else if self.fleet.host.notices && flight.gone_at <= now {
-                self.ledger.turn(now, false, false);
-                self.sites[place].server.finish(now, flight.client);
+            } else if self.host(place).notices && flight.gone_at <= now {
+                let lane = flight.made.link.caller;
+                self.ledger.turn(now, self.sites[place].service, false, false);
+                self.sites[place].server.finish(now, lane);
                 self.ends_in_nothing(slot);
             } else {
                 self.work(engine, slot);
@@ -181,11 +244,14 @@ impl World<'_> {
 
     /// A request is dropped out of the queue; perhaps not for nothing.
     fn drop_out(&mut self, engine: &mut Engine, place: usize, slot: u32) {
-        let Some(flight) = self.flights.get_mut(slot) else { return };
-        self.ledger.turn(engine.now(), flight.is_awaited(), false);
-        let refusal = &self.fleet.host.refusal;
+        let Some(flight) = self.flights.get(slot) else { return };
+        let (service, is_awaited) = (self.sites[place].service, self.is_awaited(flight));
+        self.ledger.turn(engine.now(), service, is_awaited, false);
+        let refusal = &self.fleet.services[service as usize].host.refusal;
         if refusal.drop_cost > 0.0 {
-            flight.is_dropped = true;
+            if let Some(flight) = self.flights.get_mut(slot) {
+                flight.is_dropped = true;
+            }
             self.sites[place].server.occupy();
             let takes = self.work_of(slot).mul_f64(refusal.drop_cost);
             self.busy_with(engine, slot, takes);
@@ -197,8 +263,9 @@ impl World<'_> {
     /// There is no room for a request.
     fn refuse(&mut self, engine: &mut Engine, slot: u32) {
         let Some(flight) = self.flights.get(slot) else { return };
-        self.ledger.refused(engine.now());
-        let refusal = &self.fleet.host.refusal;
+        let service = self.sites[flight.site as usize].service;
+        self.ledger.refused(engine.now(), service);
+        let refusal = &self.fleet.services[service as usize].host.refusal;
         if refusal.cost > 0.0 {
             let cost = self.work_of(slot).mul_f64(refusal.cost);
             self.sites[flight.site as usize].owed += cost;
@@ -211,12 +278,13 @@ impl World<'_> {
         let now = engine.now();
         let Some(flight) = self.flights.get(slot) else { return };
         let mut signals = AnswerSignals::NONE;
-        if let Some(later) = &self.fleet.host.refusal.later {
-            let (client, draws) = (flight.client, flight.draws);
-            let travels = self.travels(client, draws + BACK).unwrap_or_default();
-            let (read_at, skew) = (now.after(travels), self.skew(client, now));
-            let site = &mut self.sites[flight.site as usize];
-            let mut draw = self.draws.stream(client, Purpose::Service).at(draws + LATER);
+        let (made, place) = (flight.made, flight.site as usize);
+        let service = &self.fleet.services[self.sites[place].service as usize];
+        if let Some(later) = &service.host.refusal.later {
+            let travels = self.travels(made, BACK).unwrap_or_default();
+            let (read_at, skew) = (now.after(travels), self.skew(made.link.caller, now));
+            let site = &mut self.sites[place];
+            let mut draw = self.draws.stream(made.origin, Purpose::Service).at(made.draws + LATER);
             let waiting = site.server.queued();
             signals.retry_after =
                 later.said(now, read_at, skew, waiting, &mut site.slots, &mut draw);
@@ -224,81 +292,33 @@ impl World<'_> {
         self.reply(engine, slot, Outcome::of_status(status, signals));
     }
 
-    /// How many seconds a client's clock is ahead.
-    fn skew(&self, client: u32, now: Timestamp) -> i64 {
-        let clocks = self.fleet.faults.iter().zip(0..).filter(|(fault, _)| fault.is_on(now));
-        let ahead = clocks.filter_map(|(fault, number)| match fault.trouble() {
-            Trouble::Clock { share, ahead } if self.is_hit(client, number, share) => Some(ahead),
-            _ => None,
-        });
-        ahead.sum()
-    }
-
-    /// Whether nothing passes between a client and a server.
-    fn is_cut(&self, client: u32, place: usize, now: Timestamp) -> bool {
-        let server = u32::try_from(place).unwrap_or(u32::MAX);
-        self.sites[place].condition.is_parted
-            && self.fleet.faults.iter().zip(0..).any(|(fault, number)| {
-                let is_on = fault.is_on(now) && fault.hits(server);
-                matches!(fault.trouble(), Trouble::Partition { share }
-                    if is_on && self.is_hit(client, number, share))
-            })
-    }
-
-    /// Whether a client is among this share that the fault of this number hits.
-    fn is_hit(&self, client: u32, number: u64, share: f64) -> bool {
-        let mut draw = self.draws.stream(client, Purpose::Fault).at(u64::MAX - number);
-        draw.happens(share)
-    }
-
     /// Sends an answer back.
     fn reply(&mut self, engine: &mut Engine, slot: u32, outcome: Outcome) {
         let Some(flight) = self.flights.get_mut(slot) else { return };
         flight.outcome = outcome;
-        let (client, draws, place) = (flight.client, flight.draws, flight.site as usize);
-        let is_cut = self.is_cut(client, place, engine.now());
-        match self.travels(client, draws + BACK).filter(|_| !is_cut) {
+        let (made, place) = (flight.made, flight.site as usize);
+        let is_cut = self.is_cut(made, place, engine.now());
+        match self.travels(made, BACK).filter(|_| !is_cut) {
             Some(delay) => {
-                let entity = &mut self.clients[client as usize].entity;
-                engine.schedule(engine.now().after(delay), entity, What::Answer.of(slot));
+                let at = engine.now().after(delay);
+                self.schedule(engine, at, made.link.caller, What::Answer.of(slot));
             }
             None => self.ends_in_nothing(slot),
         }
     }
 
-    /// A fault begins or ends.
-    pub(super) fn weather(&mut self, engine: &mut Engine, number: u32) {
-        let now = engine.now();
-        let Some(fault) = self.fleet.faults.get(number as usize) else { return };
-        for id in (0..self.fleet.servers).filter(|id| fault.hits(*id)) {
-            let place = id as usize;
-            let site = &mut self.sites[place];
-            site.condition = Condition::of(&self.fleet.faults, id, now);
-            if let Work::Queue { workers, .. } = self.fleet.host.work {
-                site.server.resize(now, site.condition.workers.unwrap_or(workers));
-            }
-            match fault.trouble() {
-                Trouble::Pause if now == fault.from() => {
-                    let longer = site.paused_until.max(now).until(fault.until());
-                    site.paused += u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX);
-                    site.paused_until = site.paused_until.max(fault.until());
-                }
-                Trouble::Restart if now == fault.from() => self.close_all(engine, place),
-                Trouble::Hold if !site.condition.holds => {
-                    for slot in std::mem::take(&mut site.held_back) {
-                        self.request(engine, slot);
-                    }
-                }
-                Trouble::Capacity(_) => {
-                    self.go_on(engine, place);
-                }
-                _ => {}
-            }
-        }
+    /// A server dies of what is inside.
+    fn die(&mut self, engine: &mut Engine, place: usize) {
+        let site = &mut self.sites[place];
+        let service = site.service;
+        let Some(dies) = self.fleet.services[service as usize].dies else { return };
+        site.dead_until = engine.now().after(dies.restarts_in);
+        self.ledger.died(service);
+        self.close_all(engine, place);
     }
 
-    /// Everything inside ends without an answer.
-    fn close_all(&mut self, engine: &mut Engine, place: usize) {
+    /// Everything inside ends without an answer, and what the process knew is gone.
+    pub(super) fn close_all(&mut self, engine: &mut Engine, place: usize) {
         let site = &mut self.sites[place];
         let mut inside = std::mem::take(&mut site.working);
         inside.extend(site.server.clear());
@@ -306,14 +326,17 @@ impl World<'_> {
             if let Some(flight) = self.flights.get_mut(slot) {
                 flight.finish_at = Timestamp::MAX;
             }
+            self.cut_short(engine, slot);
             self.reply(engine, slot, Outcome::of(Cause::Closed));
         }
+        let caller = self.sites[place].entity.id();
+        self.policies.renew(caller);
     }
 }
 
 /// Which of the draws of an attempt's work say when to come again.
 const LATER: u64 = 8;
 
-const fn status_of(status: u16) -> Outcome {
+pub(super) const fn status_of(status: u16) -> Outcome {
     Outcome::of_status(status, AnswerSignals::NONE)
 }

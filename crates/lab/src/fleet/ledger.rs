@@ -1,10 +1,10 @@
 //! What is counted: offered, attempts, what arrives, goodput, and what nobody waited for.
 
-use std::fmt;
 use std::time::Duration;
 
 use seawall_policy::{Class, Done, StopReason, Timestamp};
 
+use super::Fleet;
 use super::heat::Heat;
 use super::policies::Policies;
 use crate::engine::Engine;
@@ -79,6 +79,25 @@ pub struct Turned {
     pub begun_for_nobody: u64,
 }
 
+/// The calls to one service, by whoever makes them, and what its servers did.
+#[derive(Clone, Debug)]
+pub struct OfService {
+    /// What it is called.
+    pub name: String,
+    /// Sums after the warm-up.
+    pub counts: Counts,
+    /// What its servers turned away.
+    pub turned: Turned,
+    /// Every second from time zero.
+    pub seconds: Vec<Second>,
+    /// From the begin of a call to its answer, of those answered.
+    pub times: Times,
+    /// How often a breaker before it opened, over all callers and the whole run.
+    pub opened: u64,
+    /// How often a server of it died, likewise.
+    pub died: u64,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -90,6 +109,9 @@ pub struct Report {
     pub seconds: Vec<Second>,
     /// How long calls took, by the second of their answer.
     pub heat: Heat,
+    /// Each service for itself, if there are several: then all else here is about the calls of
+    /// clients, but that what arrived and was worked on is that of all servers.
+    pub services: Vec<OfService>,
     /// From the begin of a call to its answer, of those answered.
     pub times: Times,
     /// How old the calls are that were still going on at the end.
@@ -98,6 +120,8 @@ pub struct Report {
     pub opened: u64,
     /// How often a server was ejected, likewise.
     pub ejected: u64,
+    /// How often a server died of its load.
+    pub died: u64,
     /// Events handled.
     pub events: u64,
     /// A digest of all events in their order.
@@ -130,111 +154,78 @@ impl Report {
     /// Sums of the seconds in `from..until`.
     #[must_use]
     pub fn between(&self, from: usize, until: usize) -> Second {
-        let until = until.min(self.seconds.len());
-        let seconds = self.seconds.get(from..until).unwrap_or_default();
-        seconds.iter().fold(Second::default(), |sum, second| sum.with(*second, |a, b| a + b))
+        sum(&self.seconds, from, until)
     }
 }
 
-/// All of it as lines of text, the same for the same run to the last byte.
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { calls, sent, attempts, good, failed, left, cut_off, stops } = self.counts;
-        writeln!(f, "events {} digest {:016x}", self.events, self.digest)?;
-        writeln!(f, "calls {calls} sent {sent} attempts {attempts} good {good} failed {failed}")?;
-        writeln!(f, "left {left} cut_off {cut_off} oldest {:?}", self.cut_off.longest())?;
-        writeln!(f, "opened {} ejected {}", self.opened, self.ejected)?;
-        if self.turned != Turned::default() {
-            let Turned { refused, dropped, dropped_awaited, begun_for_nobody } = self.turned;
-            write!(f, "refused {refused} dropped {dropped} awaited {dropped_awaited} ")?;
-            writeln!(f, "begun for nobody {begun_for_nobody}")?;
-        }
-        for (reason, count) in StopReason::ALL.iter().zip(stops).filter(|(_, count)| *count > 0) {
-            writeln!(f, "stop {} {count}", reason.as_str())?;
-        }
-        for share in [0.5, 0.9, 0.99, 0.999, 1.0] {
-            writeln!(f, "time {share} {:?}", self.times.quantile(share))?;
-        }
-        for (at, second) in self.seconds.iter().enumerate() {
-            let Second { offered, attempts, arrived, good, failed, worked, wasted } = second;
-            writeln!(f, "{at} {offered} {attempts} {arrived} {good} {failed} {worked} {wasted}")?;
-        }
-        Ok(())
+impl OfService {
+    /// Sums of the seconds in `from..until`.
+    #[must_use]
+    pub fn between(&self, from: usize, until: usize) -> Second {
+        sum(&self.seconds, from, until)
     }
+}
+
+fn sum(seconds: &[Second], from: usize, until: usize) -> Second {
+    let until = until.min(seconds.len());
+    let seconds = seconds.get(from..until).unwrap_or_default();
+    seconds.iter().fold(Second::default(), |sum, second| sum.with(*second, |a, b| a + b))
 }
 
 /// Takes down what happens.
 pub(super) struct Ledger {
     warm_up: Timestamp,
+    /// Of the calls of clients.
+    all: Tally,
+    /// Of all calls to each service, if there are several.
+    services: Vec<Tally>,
+    /// Of the calls of clients.
+    heat: Heat,
+}
+
+/// Sums, and a series of them.
+#[derive(Clone)]
+struct Tally {
     counts: Counts,
     turned: Turned,
     seconds: Vec<Second>,
-    heat: Heat,
     times: Times,
     cut_off: Times,
+    died: u64,
 }
 
-impl Ledger {
-    pub(super) fn new(warm_up: Timestamp, ends: Timestamp) -> Self {
+/// Where a call counts: with those to its service, and with those of clients if it is one.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) service: u32,
+    pub(super) is_of_client: bool,
+}
+
+impl Tally {
+    fn new(ends: Timestamp) -> Self {
         let seconds = ends.since(Timestamp::ZERO).as_secs() + 1;
         let seconds = usize::try_from(seconds).unwrap_or(0);
         Self {
-            warm_up,
             counts: Counts::default(),
             turned: Turned::default(),
             seconds: vec![Second::default(); seconds],
-            heat: Heat::new(seconds),
             times: Times::new(),
             cut_off: Times::new(),
+            died: 0,
         }
     }
 
-    pub(super) fn second(&mut self, now: Timestamp) -> &mut Second {
+    fn second(&mut self, now: Timestamp) -> &mut Second {
         let last = self.seconds.len() - 1;
         let second = usize::try_from(now.since(Timestamp::ZERO).as_secs()).unwrap_or(last);
         &mut self.seconds[second.min(last)]
     }
 
-    pub(super) fn call(&mut self, now: Timestamp) {
-        self.second(now).offered += 1;
-        self.counts.calls += u64::from(now >= self.warm_up);
-    }
-
-    /// An attempt of a call that began then; its first or a later one.
-    pub(super) fn attempt(&mut self, now: Timestamp, begun: Timestamp, is_first: bool) {
-        self.second(now).attempts += 1;
-        if begun >= self.warm_up {
-            self.counts.attempts += 1;
-            self.counts.sent += u64::from(is_first);
-        }
-    }
-
-    /// A server refuses a request as it comes.
-    pub(super) fn refused(&mut self, now: Timestamp) {
-        self.turned.refused += u64::from(now >= self.warm_up);
-    }
-
-    /// A request's turn has come: it is taken up, or dropped.
-    pub(super) fn turn(&mut self, now: Timestamp, is_awaited: bool, is_begun: bool) {
-        let counts = u64::from(now >= self.warm_up);
-        match (is_begun, is_awaited) {
-            (true, true) => {}
-            (true, false) => self.turned.begun_for_nobody += counts,
-            (false, _) => {
-                self.turned.dropped += counts;
-                self.turned.dropped_awaited += u64::from(is_awaited) * counts;
-            }
-        }
-    }
-
-    pub(super) fn done(&mut self, now: Timestamp, begun: Timestamp, done: &Done) {
+    fn done(&mut self, now: Timestamp, begun: Timestamp, done: &Done, counts: bool) {
         let is_good = done.outcome.class() == Class::Success;
         let second = self.second(now);
         *(if is_good { &mut second.good } else { &mut second.failed }) += 1;
-        if is_good {
-            self.heat.record(now, now.since(begun));
-        }
-        if begun < self.warm_up {
+        if !counts {
             return;
         }
         self.counts.stops[done.stop.index()] += 1;
@@ -245,29 +236,132 @@ impl Ledger {
             self.counts.failed += 1;
         }
     }
+}
 
-    /// The maker of a call that began then has left.
-    pub(super) fn left(&mut self, begun: Timestamp) {
-        self.counts.left += u64::from(begun >= self.warm_up);
+impl Ledger {
+    pub(super) fn new(fleet: &Fleet) -> Self {
+        let services = if fleet.services.len() > 1 { fleet.services.len() } else { 0 };
+        let all = Tally::new(fleet.ends);
+        let heat = Heat::new(all.seconds.len());
+        Self { warm_up: fleet.warm_up, services: vec![all.clone(); services], all, heat }
     }
 
-    pub(super) fn cut_off(&mut self, begun: Timestamp, age: Duration) {
-        if begun >= self.warm_up {
-            self.counts.cut_off += 1;
-            self.cut_off.record(age);
+    /// Notes it wherever it counts.
+    fn note(&mut self, place: Place, mut note: impl FnMut(&mut Tally)) {
+        if place.is_of_client {
+            note(&mut self.all);
+        }
+        if let Some(service) = self.services.get_mut(place.service as usize) {
+            note(service);
         }
     }
 
-    pub(super) fn report(&self, engine: &Engine, policies: &Policies) -> Report {
+    pub(super) fn call(&mut self, now: Timestamp, place: Place) {
+        let counts = u64::from(now >= self.warm_up);
+        self.note(place, |tally| {
+            tally.second(now).offered += 1;
+            tally.counts.calls += counts;
+        });
+    }
+
+    /// An attempt of a call that began then; its first or a later one.
+    pub(super) fn attempt(&mut self, now: Timestamp, place: Place, begun: Timestamp, first: bool) {
+        let counts = u64::from(begun >= self.warm_up);
+        self.note(place, |tally| {
+            tally.second(now).attempts += 1;
+            tally.counts.attempts += counts;
+            tally.counts.sent += u64::from(first) * counts;
+        });
+    }
+
+    pub(super) fn done(&mut self, now: Timestamp, place: Place, begun: Timestamp, done: &Done) {
+        let counts = begun >= self.warm_up;
+        if place.is_of_client && done.outcome.class() == Class::Success {
+            self.heat.record(now, now.since(begun));
+        }
+        self.note(place, |tally| tally.done(now, begun, done, counts));
+    }
+
+    /// The maker of a call that began then has left.
+    pub(super) fn left(&mut self, place: Place, begun: Timestamp) {
+        let counts = u64::from(begun >= self.warm_up);
+        self.note(place, |tally| tally.counts.left += counts);
+    }
+
+    pub(super) fn cut_off(&mut self, place: Place, begun: Timestamp, age: Duration) {
+        if begun >= self.warm_up {
+            self.note(place, |tally| {
+                tally.counts.cut_off += 1;
+                tally.cut_off.record(age);
+            });
+        }
+    }
+
+    /// A request has reached a server of a service.
+    pub(super) fn arrived(&mut self, now: Timestamp, service: u32) {
+        let place = Place { service, is_of_client: true };
+        self.note(place, |tally| tally.second(now).arrived += 1);
+    }
+
+    /// A server of a service refuses a request as it comes.
+    pub(super) fn refused(&mut self, now: Timestamp, service: u32) {
+        let counts = u64::from(now >= self.warm_up);
+        let place = Place { service, is_of_client: true };
+        self.note(place, |tally| tally.turned.refused += counts);
+    }
+
+    /// A request's turn has come: it is taken up, or dropped.
+    pub(super) fn turn(&mut self, now: Timestamp, service: u32, is_awaited: bool, is_begun: bool) {
+        if is_begun && is_awaited {
+            return;
+        }
+        let counts = u64::from(now >= self.warm_up);
+        self.note(Place { service, is_of_client: true }, |tally| {
+            let turned = &mut tally.turned;
+            if is_begun {
+                turned.begun_for_nobody += counts;
+            } else {
+                turned.dropped += counts;
+                turned.dropped_awaited += u64::from(is_awaited) * counts;
+            }
+        });
+    }
+
+    /// A server of a service has ended its work on a request.
+    pub(super) fn worked(&mut self, now: Timestamp, service: u32, is_awaited: bool) {
+        self.note(Place { service, is_of_client: true }, |tally| {
+            let second = tally.second(now);
+            *(if is_awaited { &mut second.worked } else { &mut second.wasted }) += 1;
+        });
+    }
+
+    /// A server of a service has died.
+    pub(super) fn died(&mut self, service: u32) {
+        self.note(Place { service, is_of_client: true }, |tally| tally.died += 1);
+    }
+
+    pub(super) fn report(&self, engine: &Engine, policies: &Policies, fleet: &Fleet) -> Report {
+        let services = self.services.iter().zip(&fleet.services).zip(&policies.opened);
+        let services = services.map(|((tally, service), opened)| OfService {
+            name: service.name.clone(),
+            counts: tally.counts,
+            turned: tally.turned,
+            seconds: tally.seconds.clone(),
+            times: tally.times.clone(),
+            opened: *opened,
+            died: tally.died,
+        });
         Report {
-            counts: self.counts,
-            turned: self.turned,
-            seconds: self.seconds.clone(),
+            counts: self.all.counts,
+            turned: self.all.turned,
+            seconds: self.all.seconds.clone(),
             heat: self.heat.clone(),
-            times: self.times.clone(),
-            cut_off: self.cut_off.clone(),
-            opened: policies.opened,
+            services: services.collect(),
+            times: self.all.times.clone(),
+            cut_off: self.all.cut_off.clone(),
+            opened: policies.opened.iter().sum(),
             ejected: policies.ejected,
+            died: self.all.died,
             events: engine.handled(),
             digest: engine.digest(),
         }

@@ -2,16 +2,18 @@
 //!
 //! [`baselines`]: crate::baselines
 
-use seawall_policy::{Cause, Class, Done, Outcome, Rng, StopReason, Timestamp};
+use seawall_policy::{Cause, Class, Done, Outcome, StopReason, Timestamp};
 
-use super::Calls;
-use super::world::{Flight, What, World};
+use super::routes::Link;
+use super::world::{Flight, Made, What, World};
+use super::{Calls, Sharing};
+use crate::baselines::Known;
 use crate::draw::Purpose;
 use crate::engine::Engine;
 
 /// A call of a baseline that is going on.
 pub(super) struct Plain {
-    client: u32,
+    made: Made,
     number: u32,
     pub(super) begun: Timestamp,
     tick_at: Timestamp,
@@ -20,18 +22,41 @@ pub(super) struct Plain {
     flight: Option<u32>,
 }
 
+impl Plain {
+    pub(super) const fn link(&self) -> Link {
+        self.made.link
+    }
+}
+
 impl World<'_> {
+    /// Which of what is known is the client's.
+    const fn known_by(&self, client: u32) -> usize {
+        match self.fleet.sharing {
+            Sharing::Each => client as usize,
+            Sharing::All => 0,
+        }
+    }
+
+    /// A client knows nothing any longer.
+    pub(super) fn forget_known(&mut self, client: u32) {
+        let place = self.known_by(client);
+        if let (Some(baseline), Some(known)) = (&self.fleet.baseline, self.known.get_mut(place)) {
+            *known = Known::new(baseline);
+        }
+    }
+
     pub(super) fn plain_begins(&mut self, engine: &mut Engine, client: u32, number: u32) {
         let begun = engine.now();
-        let place = self.policies.of(client) as usize;
+        let place = self.known_by(client);
         if let Some(baseline) = &self.fleet.baseline {
             self.known[place].on_call(baseline);
         }
         let (tick_at, leaves_at) = (Timestamp::MAX, self.leaving(engine, client, number));
-        let plain = Plain { client, number, begun, tick_at, leaves_at, sent: 0, flight: None };
+        let made = self.made(client, number);
+        self.ledger.call(begun, self.counted(made.link));
+        let plain = Plain { made, number, begun, tick_at, leaves_at, sent: 0, flight: None };
         let slot = self.plain.put(plain);
-        let entity = &mut self.clients[client as usize].entity;
-        engine.schedule(leaves_at, entity, What::Leave.of(slot));
+        self.schedule(engine, leaves_at, client, What::Leave.of(slot));
         self.plain_sends(engine, slot);
     }
 
@@ -40,19 +65,19 @@ impl World<'_> {
         let Some(baseline) = &self.fleet.baseline else { return };
         let timeout = now.after(baseline.timeout());
         let Some(call) = self.plain.get_mut(slot) else { return };
-        self.ledger.attempt(now, call.begun, call.sent == 0);
-        let mut flight = Flight::new(call.client, slot, call.number, call.sent);
+        let (made, begun, sent) = (call.made, call.begun, call.sent);
         call.sent += 1;
+        self.ledger.attempt(now, self.counted(made.link), begun, sent == 0);
+        let mut flight = Flight::new(made, 0, slot, sent);
         // Of several servers any, by the draws that are the attempt's own.
-        let mut draw = self.draws.stream(call.client, Purpose::Choice).at(flight.draws);
-        let site = draw.below(self.fleet.servers.into());
-        flight.site = u32::try_from(site).unwrap_or(0);
+        let service = self.policies.routes.get(made.link.route).target;
+        flight.site = self.first_sites[service as usize] + self.behind_name(flight.made, service);
         (flight.is_plain, flight.deadline, flight.timer_at) = (true, timeout, timeout);
-        let client = call.client;
         let flight = self.flights.put(flight);
-        call.flight = Some(flight);
-        let entity = &mut self.clients[client as usize].entity;
-        engine.schedule(timeout, entity, What::Timer.of(flight));
+        if let Some(call) = self.plain.get_mut(slot) {
+            call.flight = Some(flight);
+        }
+        self.schedule(engine, timeout, made.link.caller, What::Timer.of(flight));
         self.depart(engine, flight);
     }
 
@@ -69,9 +94,11 @@ impl World<'_> {
             self.notice(engine, place);
             self.forget(place);
         }
-        self.ledger.left(call.begun);
+        let link = call.link();
+        self.ledger.left(self.counted(link), call.begun);
+        self.ends_in_life(link.caller);
         if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, call.client);
+            self.next_call(engine, link.caller);
         }
     }
 
@@ -105,24 +132,28 @@ impl World<'_> {
         let Some(call) = self.plain.get_mut(slot) else { return };
         call.flight = None;
         let is_good = outcome.class() == Class::Success;
-        let place = self.policies.of(call.client) as usize;
-        let mut draw = self.draws.stream(call.client, Purpose::Policy);
+        let client = call.made.origin;
+        let place = match self.fleet.sharing {
+            Sharing::Each => client as usize,
+            Sharing::All => 0,
+        };
+        let mut draw = self.draws.stream(client, Purpose::Policy);
         draw = draw.at((u64::from(call.number) * 128 + u64::from(call.sent)) * 4);
         let again = &mut self.known[place];
         let wait = if is_good { None } else { again.again(baseline, call.sent, &mut draw) };
         if let Some(wait) = wait {
             call.tick_at = now.after(wait);
-            let entity = &mut self.clients[call.client as usize].entity;
-            engine.schedule(call.tick_at, entity, What::Tick.of(slot));
+            self.schedule(engine, now.after(wait), client, What::Tick.of(slot));
             return;
         }
         let Some(call) = self.plain.take(slot) else { return };
         let stop = if is_good { StopReason::Answered } else { StopReason::Exhausted };
         let (attempts, redispatches, hedges, retry_after) = (call.sent, 0, 0, None);
         let done = Done { outcome, attempts, redispatches, hedges, stop, retry_after };
-        self.ledger.done(now, call.begun, &done);
+        self.ledger.done(now, self.counted(call.link()), call.begun, &done);
+        self.ends_in_life(client);
         if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, call.client);
+            self.next_call(engine, client);
         }
     }
 

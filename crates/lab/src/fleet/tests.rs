@@ -8,6 +8,8 @@ use seawall_policy::{
     StopReason, SuccessBudget, Timestamp,
 };
 
+mod services;
+
 use super::*;
 use crate::baselines::Gate;
 use crate::exact;
@@ -52,13 +54,21 @@ fn fleet(config: &StackConfig) -> Fleet {
         baseline: None,
         sharing: Sharing::Each,
         network: Network { delay: Span::fixed(millis(1)), loss: 0.0 },
-        servers: 1,
-        host: host(8, Span::fixed(millis(10))),
+        to: vec![Target::new(0)],
+        keys: None,
+        lives: None,
+        is_together: false,
+        services: vec![service("only", host(8, Span::fixed(millis(10))))],
         faults: Vec::new(),
         warm_up: Timestamp::ZERO,
         calls_until: second(20),
         ends: second(40),
     }
+}
+
+/// One server that calls nobody.
+fn service(name: &str, host: Host) -> Service {
+    Service::new(name, 1, host, StackParams::new(&StackConfig::default()).unwrap())
 }
 
 fn host(workers: u32, service: Span) -> Host {
@@ -82,7 +92,7 @@ fn attempts_a_call_are_the_closed_form() {
     {
         let mut fleet = fleet(&retrying(attempts));
         fleet.calls = Calls::Open(Rate::constant(1_000.0).unwrap());
-        fleet.host = host(100, Span::fixed(millis(10)));
+        fleet.services[0].host = host(100, Span::fixed(millis(10)));
         fleet.faults = vec![fault(0, 40, errors(fails))];
         let report = run(&fleet);
         let exact = exact::attempts_per_call(fails, attempts);
@@ -134,7 +144,7 @@ fn a_breaker_opens_in_an_outage_and_one_bad_server_of_three_is_ejected() {
 
     let outlier = Some(OutlierOptions::default());
     fleet.policy = StackParams::new(&StackConfig { outlier, ..retrying(2) }).unwrap();
-    fleet.servers = 3;
+    fleet.services[0].servers = 3;
     let bad = Trouble::Errors { share: 1.0, status: 503 };
     fleet.faults = vec![Fault::new(second(5), second(15), Some(2), bad).unwrap()];
     let report = run(&fleet);
@@ -156,7 +166,7 @@ fn a_hedge_goes_to_the_other_server_and_the_slower_of_the_two_is_abandoned() {
     let slowest = |hedge| {
         let mut fleet = fleet(&StackConfig { hedge, ..retrying(2) });
         fleet.sharing = Sharing::All;
-        fleet.servers = 2;
+        fleet.services[0].servers = 2;
         // So rarely that no hedge meets another call.
         fleet.calls = Calls::Open(Rate::constant(5.0).unwrap());
         let slow = Fault::new(second(0), second(40), Some(1), Trouble::Slow(30.0)).unwrap();
@@ -204,7 +214,7 @@ fn a_pause_delays_what_is_inside_by_its_length_and_no_more() {
     let mut fleet = fleet(&StackConfig::default());
     fleet.calls = Calls::Serial(Span::fixed(millis(100)));
     fleet.clients = 1;
-    fleet.host = host(1, Span::fixed(millis(60)));
+    fleet.services[0].host = host(1, Span::fixed(millis(60)));
     // Two pauses that overlap are one.
     fleet.faults = vec![fault(5, 7, Trouble::Pause), fault(6, 9, Trouble::Pause)];
     let report = run(&fleet);
@@ -221,7 +231,7 @@ fn work_goes_on_for_nobody_unless_the_server_notices() {
         let mut fleet = fleet(&retrying(1));
         // Half of what it can do, and for five seconds it can do nothing.
         fleet.calls = Calls::Open(Rate::constant(400.0).unwrap());
-        fleet.host.notices = notices;
+        fleet.services[0].host.notices = notices;
         fleet.faults = vec![fault(5, 10, Trouble::Capacity(0))];
         let report = run(&fleet);
         (report.between(5, 40).wasted, report.between(11, 14).failed)
@@ -261,7 +271,7 @@ fn a_full_server_and_a_lossy_network_lose_what_they_should() {
     let success = run(&fleet).success();
     assert!((success - 0.81).abs() < 0.03, "both ways have to arrive: {success}");
     fleet.network.loss = 0.0;
-    let Work::Queue { queue, workers, .. } = &mut fleet.host.work else { return };
+    let Work::Queue { queue, workers, .. } = &mut fleet.services[0].host.work else { return };
     (*queue, *workers) = (Queue::fifo(Some(0)), 1);
     let success = run(&fleet).success();
     // Erlang's B at a load of 1: half are refused.
@@ -273,8 +283,8 @@ fn a_full_server_and_a_lossy_network_lose_what_they_should() {
 fn overloaded(queue: Queue) -> Fleet {
     let mut fleet =
         fleet(&StackConfig { attempt_timeout: Some(millis(200)), ..StackConfig::default() });
-    fleet.host = host(1, Span::fixed(millis(20)));
-    let Work::Queue { queue: before, .. } = &mut fleet.host.work else { return fleet };
+    fleet.services[0].host = host(1, Span::fixed(millis(20)));
+    let Work::Queue { queue: before, .. } = &mut fleet.services[0].host.work else { return fleet };
     *before = queue;
     fleet
 }
@@ -311,7 +321,7 @@ fn the_policys_queue_answers_at_the_end_of_its_wait() {
 fn turning_away_costs_what_it_is_said_to() {
     let worked = |room, drop, cost, drop_cost| {
         let mut fleet = overloaded(Queue::Own(Discipline { room, drop, ..Discipline::FIFO }));
-        fleet.host.refusal = Refusal { cost, drop_cost, ..Refusal::PLAIN };
+        fleet.services[0].host.refusal = Refusal { cost, drop_cost, ..Refusal::PLAIN };
         let second = run(&fleet).between(5, 20);
         (second.worked + second.wasted) as f64 / 15.0
     };
@@ -332,7 +342,7 @@ fn a_refusal_that_says_when_is_waited_for_by_the_policy() {
                 .unwrap();
         let wait = Wait::Fixed(Duration::from_secs(7));
         let later = Some(Later { wait, spread: 0.0, form });
-        fleet.host.refusal = Refusal { later, ..Refusal::PLAIN };
+        fleet.services[0].host.refusal = Refusal { later, ..Refusal::PLAIN };
         fleet.faults = vec![fault(5, 6, errors(1.0))];
         let clock = clock.map(|ahead| fault(0, 40, Trouble::Clock { share: 1.0, ahead }));
         fleet.faults.extend(clock);
@@ -376,7 +386,7 @@ fn a_crowd_slows_everybody_who_comes_into_it() {
     fleet.clients = 20;
     fleet.calls = Calls::Closed(Span::fixed(Duration::from_secs(5)));
     fleet.calls_until = second(8);
-    fleet.host.work = Work::Crowd { base: millis(100), each: millis(10) };
+    fleet.services[0].host.work = Work::Crowd { base: millis(100), each: millis(10) };
     let report = run(&fleet);
     // All twenty come at once, and each finds one more inside.
     assert_eq!(report.counts.good, 20);
@@ -422,7 +432,10 @@ fn at_the_end_no_dependency_holds_anything() {
         world.begin(&mut engine);
         engine.run_until(fleet.ends, &mut world);
         // What is held is looked at by whoever asks next.
-        (0..fleet.clients).for_each(|id| world.policies.with(engine.now(), id, |_, _, _| ()));
+        for caller in 0..fleet.clients {
+            let link = routes::Link { caller, route: 0 };
+            world.policies.with(engine.now(), link, |_, _, _| ());
+        }
         assert_eq!(world.calls.iter().count() + world.flights.iter().count(), 0);
         assert!(world.waiting.is_empty());
         for dependency in &world.policies.dependencies {
@@ -457,8 +470,8 @@ fn a_report_is_the_same_to_the_last_byte_however_many_threads_make_it() {
     let standard = StackConfig { bulkhead, budget, ..StackConfig::standard() };
     let mut fleet = fleet(&StackConfig { attempt_timeout: Some(millis(300)), ..standard });
     fleet.sharing = Sharing::All;
-    fleet.servers = 3;
-    fleet.host = host(1, Span::log_normal(millis(10), 1.0).unwrap());
+    fleet.services[0].servers = 3;
+    fleet.services[0].host = host(1, Span::log_normal(millis(10), 1.0).unwrap());
     fleet.network = Network { delay: Span::exponential(millis(5)), loss: 0.01 };
     fleet.patience = Some(Span::exponential(millis(900)));
     fleet.faults = vec![
@@ -483,7 +496,7 @@ fn a_baseline_is_met_by_the_same_calls_network_and_work() {
     let mut fleet = fleet(&retrying(3));
     fleet.faults = vec![fault(0, 40, errors(0.5))];
     fleet.calls = Calls::Open(Rate::constant(1_000.0).unwrap());
-    fleet.host = host(100, Span::fixed(millis(10)));
+    fleet.services[0].host = host(100, Span::fixed(millis(10)));
     let ours = run(&fleet);
     let waits = [Span::fixed(millis(100)), Span::fixed(millis(200))];
     let baseline = |gate| Some(Baseline::new(3, millis(500), &waits, gate).unwrap());
@@ -519,9 +532,9 @@ fn what_can_never_work_is_refused_with_its_field() {
         fleet.run(1).unwrap_err().field().to_owned()
     };
     assert_eq!(refused(|fleet| fleet.clients = 0), "clients");
-    assert_eq!(refused(|fleet| fleet.servers = 10_001), "servers");
+    assert_eq!(refused(|fleet| fleet.services[0].servers = 10_001), "servers");
     assert_eq!(refused(|fleet| fleet.network.loss = 1.5), "network.loss");
-    assert_eq!(refused(|fleet| fleet.host = host(0, Span::ZERO)), "host.workers");
+    assert_eq!(refused(|fleet| fleet.services[0].host = host(0, Span::ZERO)), "host.workers");
     assert_eq!(refused(|fleet| fleet.warm_up = second(21)), "calls_until");
     assert_eq!(refused(|fleet| fleet.ends = second(100_000)), "ends");
     let elsewhere = |fleet: &mut Fleet| {
@@ -530,15 +543,15 @@ fn what_can_never_work_is_refused_with_its_field() {
     };
     assert_eq!(refused(elsewhere), "fault.server");
     let no_worker = |fleet: &mut Fleet| {
-        let Work::Queue { queue, .. } = &mut fleet.host.work else { return };
+        let Work::Queue { queue, .. } = &mut fleet.services[0].host.work else { return };
         *queue = Queue::Policy(BulkheadParams::default(), 1);
         fleet.faults = vec![fault(1, 2, Trouble::Capacity(0))];
     };
     assert_eq!(refused(no_worker), "fault.workers");
-    assert_eq!(refused(|fleet| fleet.host.refusal.cost = -0.1), "refusal.cost");
+    assert_eq!(refused(|fleet| fleet.services[0].host.refusal.cost = -0.1), "refusal.cost");
     let slots = |fleet: &mut Fleet| {
         let wait = Wait::Fixed(Duration::ZERO);
-        fleet.host.refusal.later = Some(Later { wait, spread: 0.0, form: Form::Slots });
+        fleet.services[0].host.refusal.later = Some(Later { wait, spread: 0.0, form: Form::Slots });
     };
     assert_eq!(refused(slots), "retry_after.form");
 }

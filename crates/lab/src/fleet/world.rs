@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use seawall_policy::{Cause, HeldCall, Operation, Outcome, Permit, Ticket, Timestamp};
 
-use super::hosts::Site;
-use super::ledger::{Ledger, Report};
+use super::hosts::{Site, sites};
+use super::ledger::{Ledger, Place, Report};
+use super::nested::Life;
 use super::plain::Plain;
 use super::policies::Policies;
+use super::routes::Link;
 use super::{Calls, Fleet, Sharing};
 use crate::baselines::Known;
 use crate::draw::{Draws, Purpose};
@@ -20,6 +22,8 @@ pub(super) struct World<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) draws: Draws,
     pub(super) clients: Vec<Client>,
+    /// Of clients that do not stay; else empty.
+    pub(super) lives: Vec<Life>,
     pub(super) policies: Policies,
     /// Calls that have begun and not ended.
     pub(super) calls: Slots<Ongoing>,
@@ -30,7 +34,10 @@ pub(super) struct World<'a> {
     pub(super) flights: Slots<Flight>,
     /// Calls that wait for a slot of their dependency.
     pub(super) waiting: BTreeMap<(u32, Ticket), u32>,
+    /// All servers, service by service.
     pub(super) sites: Vec<Site>,
+    /// Where the servers of each service begin.
+    pub(super) first_sites: Vec<u32>,
     /// Whose time it is when a fault begins or ends.
     weather: Entity,
     pub(super) ledger: Ledger,
@@ -45,12 +52,23 @@ pub(super) struct Client {
     pub(super) last: Timestamp,
 }
 
+/// What is settled about a call before its first attempt, and about an attempt with its call.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub(super) link: Link,
+    /// The client that it is for in the end, whose draws it uses from here on.
+    pub(super) origin: u32,
+    pub(super) draws: u64,
+    /// What it is about.
+    pub(super) key: u32,
+    /// The attempt that is being worked on and needs it; [`NOBODY`] of a client's own.
+    pub(super) maker: u32,
+}
+
 /// A call that is going on.
 pub(super) struct Ongoing {
     pub(super) operation: Operation,
-    pub(super) client: u32,
-    /// Which of its client's calls it is.
-    pub(super) number: u32,
+    pub(super) made: Made,
     pub(super) begun: Timestamp,
     /// When a tick is due; others are stale.
     pub(super) tick_at: Timestamp,
@@ -65,12 +83,13 @@ pub(super) struct Ongoing {
 /// An attempt: on the client's side until its permit has come back and nothing is held for it, on
 /// the servers' side until nothing more will come of it.
 pub(super) struct Flight {
-    pub(super) client: u32,
+    /// With its own draws.
+    pub(super) made: Made,
+    /// In which of its lives its caller sent it.
+    pub(super) life: u32,
     /// [`NOBODY`], once the call's maker has left.
     pub(super) call: u32,
     pub(super) site: u32,
-    /// Where its draws begin, in its client's streams.
-    pub(super) draws: u64,
     pub(super) permit: Option<Permit>,
     /// A baseline waits for it.
     pub(super) is_plain: bool,
@@ -95,9 +114,35 @@ pub(super) struct Flight {
     pub(super) paused: u64,
     /// Its place among what its server works on.
     pub(super) place: u32,
+    /// The call that its server makes for it now; [`NOBODY`] if none.
+    pub(super) calling: u32,
+    /// Which of those comes next.
+    pub(super) step: u32,
+}
+
+impl Ongoing {
+    /// Whether a client made it, and no server.
+    pub(super) const fn is_of_client(&self) -> bool {
+        self.made.maker == NOBODY
+    }
 }
 
 impl World<'_> {
+    /// Something happens to a caller.
+    pub(super) fn schedule(&mut self, engine: &mut Engine, at: Timestamp, caller: u32, what: u32) {
+        let entity = match self.clients.get_mut(caller as usize) {
+            Some(client) => &mut client.entity,
+            None => &mut self.sites[(caller - self.fleet.clients) as usize].entity,
+        };
+        engine.schedule(at, entity, what);
+    }
+
+    /// Where calls to the end of this route are counted.
+    pub(super) fn counted(&self, link: Link) -> Place {
+        let service = self.policies.routes.get(link.route).target;
+        Place { service, is_of_client: link.caller < self.fleet.clients }
+    }
+
     /// When the maker of a call that begins now leaves.
     pub(super) fn leaving(&self, engine: &Engine, id: u32, number: u32) -> Timestamp {
         let Some(patience) = &self.fleet.patience else { return Timestamp::MAX };
@@ -109,12 +154,13 @@ impl World<'_> {
 
 impl Flight {
     /// The attempt of a call, its `sent`th counted from 0, before it is sent anywhere.
-    pub(super) fn new(client: u32, call: u32, number: u32, sent: u32) -> Self {
+    pub(super) fn new(made: Made, life: u32, call: u32, sent: u32) -> Self {
+        let draws = made.draws + u64::from(sent) * DRAWS;
         Self {
-            client,
+            made: Made { draws, ..made },
+            life,
             call,
             site: 0,
-            draws: (u64::from(number) * ATTEMPTS + u64::from(sent)) * DRAWS,
             permit: None,
             is_plain: false,
             held: None,
@@ -130,17 +176,14 @@ impl Flight {
             finish_at: Timestamp::MAX,
             paused: 0,
             place: 0,
+            calling: NOBODY,
+            step: 0,
         }
     }
 
     /// Whether its client will take an answer.
     pub(super) const fn is_out(&self) -> bool {
         self.permit.is_some() || self.is_plain
-    }
-
-    /// Whether somebody waits for the answer.
-    pub(super) const fn is_awaited(&self) -> bool {
-        self.is_out() && self.call != NOBODY
     }
 }
 
@@ -168,10 +211,12 @@ pub(super) enum What {
     Turn,
     /// A fault begins or ends.
     Weather,
+    /// A server hears that nobody waits for a request any longer.
+    Gone,
 }
 
 impl What {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Begin,
         Self::Tick,
         Self::Leave,
@@ -182,6 +227,7 @@ impl What {
         Self::Finish,
         Self::Turn,
         Self::Weather,
+        Self::Gone,
     ];
 
     pub(super) const fn of(self, slot: u32) -> u32 {
@@ -192,20 +238,22 @@ impl What {
 impl<'a> World<'a> {
     pub(super) fn new(fleet: &'a Fleet, draws: Draws) -> Self {
         let client = |id| Client { entity: Entity::new(id), begun: 0, last: Timestamp::ZERO };
-        let sites = (0..fleet.servers).map(|id| Site::new(Entity::new(fleet.clients + id), fleet));
+        let (sites, first_sites) = sites(fleet);
         Self {
             fleet,
             draws,
             clients: (0..fleet.clients).map(client).collect(),
+            lives: Life::of(fleet),
             policies: Policies::new(fleet, draws),
             calls: Slots::default(),
             plain: Slots::default(),
             known: known(fleet),
             flights: Slots::default(),
             waiting: BTreeMap::new(),
-            sites: sites.collect(),
+            sites,
+            first_sites,
             weather: Entity::new(u32::MAX),
-            ledger: Ledger::new(fleet.warm_up, fleet.ends),
+            ledger: Ledger::new(fleet),
         }
     }
 
@@ -221,11 +269,13 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn report(&mut self, engine: &Engine) -> Report {
-        let calls = self.calls.iter().map(|call| call.begun);
-        for begun in calls.chain(self.plain.iter().map(|call| call.begun)) {
-            self.ledger.cut_off(begun, engine.now().since(begun));
+        let calls = self.calls.iter().map(|call| (call.begun, call.made.link));
+        for (begun, link) in calls.chain(self.plain.iter().map(|call| (call.begun, call.link()))) {
+            let service = self.policies.routes.get(link.route).target;
+            let place = Place { service, is_of_client: link.caller < self.fleet.clients };
+            self.ledger.cut_off(place, begun, engine.now().since(begun));
         }
-        self.ledger.report(engine, &self.policies)
+        self.ledger.report(engine, &self.policies, self.fleet)
     }
 
     /// Schedules the client's next call, its last having begun or, if it makes one at a time,
@@ -265,27 +315,32 @@ impl Model for World<'_> {
     fn on(&mut self, engine: &mut Engine, event: Event) {
         let slot = event.what & ((1 << SLOT_BITS) - 1);
         let Some(what) = What::ALL.get((event.what >> SLOT_BITS) as usize) else { return };
+        let is_plain = self.fleet.baseline.is_some() && event.entity < self.fleet.clients;
         match what {
             What::Begin => self.call_begins(engine, event.entity),
-            What::Leave if self.fleet.baseline.is_some() => self.plain_leaves(engine, slot),
+            What::Leave if is_plain => self.plain_leaves(engine, slot),
             What::Leave => self.leaves(engine, slot),
-            What::Tick if self.fleet.baseline.is_some() => self.plain_ticks(engine, slot),
-            What::Timer if self.fleet.baseline.is_some() => self.plain_timer(engine, slot),
-            What::Answer if self.fleet.baseline.is_some() => self.plain_answer(engine, slot),
+            What::Tick if is_plain => self.plain_ticks(engine, slot),
+            What::Timer if is_plain => self.plain_timer(engine, slot),
+            What::Answer if is_plain => self.plain_answer(engine, slot),
             What::Tick => self.ticks(engine, slot),
             What::Timer => self.timer(engine, slot),
             What::Answer => self.answer(engine, slot),
             What::Housekeep => {
-                self.policies.with(engine.now(), event.entity, |_, _, _| ());
-                self.housekeep(engine, event.entity);
+                let link = Link { caller: event.entity, route: slot };
+                self.policies.with(engine.now(), link, |_, _, _| ());
+                self.housekeep(engine, link);
             }
             What::Request => self.request(engine, slot),
             What::Finish => self.finish(engine, event.entity - self.fleet.clients, slot),
             What::Turn => self.go_on(engine, (event.entity - self.fleet.clients) as usize),
+            What::Gone => self.gone(engine, event.entity - self.fleet.clients, slot),
             What::Weather => self.weather(engine, slot),
         }
-        if event.entity < self.fleet.clients && !self.waiting.is_empty() {
-            self.wake(engine, event.entity);
+        if self.waiting.is_empty() {
+            self.policies.none_waits();
+        } else {
+            self.wake(engine);
         }
     }
 
@@ -305,3 +360,5 @@ const CALL_DRAWS: u64 = 8;
 /// two share one.
 const DRAWS: u64 = 16;
 const ATTEMPTS: u64 = 128;
+/// Room for the draws of all attempts of a call.
+pub(super) const ALL_DRAWS: u64 = ATTEMPTS * DRAWS;

@@ -15,7 +15,7 @@ use super::section::{LONGEST_RUN, Read, Section, duration};
 use super::server;
 use super::threshold::Unit;
 use crate::fault::{Fault, Trouble};
-use crate::fleet::{Calls, Fleet, Network, Sharing};
+use crate::fleet::{Calls, Fleet, Network, Service, Sharing, Target};
 use crate::models::{KINDS, Kind, Setup};
 use crate::rate::Rate;
 use crate::span::Span;
@@ -105,20 +105,29 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     let delay = network.as_ref().and_then(|network| network.node("delay"));
     let empty = Node { at: 0, value: Value::Table(Vec::new()) };
     let config = policy(section.node("policy").unwrap_or(&empty), "policy")?;
+    let policy = StackParams::new(&config).map_err(|error| section.by(&error, "policy"))?;
     let sharing = [("each", Sharing::Each), ("all", Sharing::All)];
     let read = Fleet {
         clients: size.count("clients", 1..=MOST_CLIENTS)?.ok_or_else(|| size.missing("clients"))?,
         calls: calls(&need("calls", &["rate", "steps", "serial", "closed"])?)?,
         patience: size.node("patience").map(|node| span(node, "fleet.patience")).transpose()?,
-        policy: StackParams::new(&config).map_err(|error| section.by(&error, "policy"))?,
+        policy: policy.clone(),
         baseline: section.node("baseline").map(|node| baseline(node, "baseline")).transpose()?,
         sharing: size.choice("sharing", &sharing)?.unwrap_or(Sharing::Each),
         network: Network {
             delay: delay.map_or(Ok(Span::ZERO), |node| span(node, "network.delay"))?,
             loss: network.map_or(Ok(None), |network| network.share("loss"))?.unwrap_or(0.0),
         },
-        servers: server.count("count", 1..=10_000)?.unwrap_or(1),
-        host: server::host(&server)?,
+        to: vec![Target::new(0)],
+        keys: None,
+        lives: None,
+        is_together: false,
+        services: vec![Service::new(
+            "server",
+            server.count("count", 1..=10_000)?.unwrap_or(1),
+            server::host(&server)?,
+            policy.clone(),
+        )],
         faults: section
             .list("fault")?
             .iter()

@@ -1,0 +1,72 @@
+//! What faults do to servers, and to what passes between them and their callers.
+
+use seawall_policy::Timestamp;
+
+use super::Work;
+use super::world::{Made, World};
+use crate::draw::Purpose;
+use crate::engine::Engine;
+use crate::fault::{Condition, Trouble};
+
+impl World<'_> {
+    /// A fault begins or ends.
+    pub(super) fn weather(&mut self, engine: &mut Engine, number: u32) {
+        let now = engine.now();
+        let Some(fault) = self.fleet.faults.get(number as usize) else { return };
+        for place in 0..self.sites.len() {
+            let site = &mut self.sites[place];
+            if !fault.hits(site.service, site.place) {
+                continue;
+            }
+            site.condition = Condition::of(&self.fleet.faults, site.service, site.place, now);
+            let service = &self.fleet.services[site.service as usize];
+            if let Work::Queue { workers, .. } = service.host.work {
+                site.server.resize(now, site.condition.workers.unwrap_or(workers));
+            }
+            match fault.trouble() {
+                Trouble::Pause if now == fault.from() => {
+                    let longer = site.paused_until.max(now).until(fault.until());
+                    site.paused += u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX);
+                    site.paused_until = site.paused_until.max(fault.until());
+                }
+                Trouble::Restart if now == fault.from() => self.close_all(engine, place),
+                Trouble::Hold if !site.condition.holds => {
+                    for slot in std::mem::take(&mut site.held_back) {
+                        self.request(engine, slot);
+                    }
+                }
+                Trouble::Capacity(_) => {
+                    self.go_on(engine, place);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// How many seconds a client's clock is ahead.
+    pub(super) fn skew(&self, client: u32, now: Timestamp) -> i64 {
+        let clocks = self.fleet.faults.iter().zip(0..).filter(|(fault, _)| fault.is_on(now));
+        let ahead = clocks.filter_map(|(fault, number)| match fault.trouble() {
+            Trouble::Clock { share, ahead } if self.is_hit(client, number, share) => Some(ahead),
+            _ => None,
+        });
+        ahead.sum()
+    }
+
+    /// Whether nothing passes between a client and a server.
+    pub(super) fn is_cut(&self, made: Made, place: usize, now: Timestamp) -> bool {
+        let site = &self.sites[place];
+        site.condition.is_parted
+            && self.fleet.faults.iter().zip(0..).any(|(fault, number)| {
+                let is_on = fault.is_on(now) && fault.hits(site.service, site.place);
+                matches!(fault.trouble(), Trouble::Partition { share }
+                    if is_on && self.is_hit(made.link.caller, number, share))
+            })
+    }
+
+    /// Whether a client is among this share that the fault of this number hits.
+    fn is_hit(&self, client: u32, number: u64, share: f64) -> bool {
+        let mut draw = self.draws.stream(client, Purpose::Fault).at(u64::MAX - number);
+        draw.happens(share)
+    }
+}
