@@ -271,7 +271,7 @@ fn collect_upstream(gateway: &Gateway, upstream: &Upstream, into: &mut UpstreamS
     upstream.stack.with(|dependency, params, _| {
         let bulkhead = dependency.bulkhead();
         into.retries_off = dependency.retries_off_until(now).is_some();
-        into.budget_millitokens = dependency.budget_millitokens();
+        into.budget_millitokens = dependency.budget_millitokens_at(now, params);
         into.rate_available = dependency.rate_available(now, params);
         let keyed = upstream.config.rate.per_key.as_ref();
         into.rate_keys_evicted = keyed.map(|_| dependency.rate_keys_evicted());
@@ -369,7 +369,7 @@ fn upstream_view(gateway: &Gateway, upstream: &Upstream) -> UpstreamView {
             streams: u64::from(bulkhead.streams()),
             abandoned: dependency.abandoned() as u64,
             retries_on: dependency.retries_off_until(now).is_none(),
-            retry_budget_balance_tokens: dependency.budget_millitokens().map(tokens),
+            retry_budget_balance_tokens: dependency.budget_millitokens_at(now, params).map(tokens),
             endpoints: endpoints.collect(),
         }
     })

@@ -223,6 +223,20 @@ impl Budget {
         self.balance_micro() / (TOKEN / 1000)
     }
 
+    /// What the balance would be at `now`: with what time mints and takes away since the last use,
+    /// which stays as it is. In thousandths of a retry, rounded down.
+    #[must_use]
+    pub fn balance_millitokens_at(&self, now: Timestamp, params: &BudgetParams) -> u64 {
+        let micro = match (&self.state, &params.0) {
+            (Kind::Success(balance), Kind::Success(params)) => balance.balance_at(now, params),
+            (Kind::Grpc(tokens), Kind::Grpc(params)) => tokens.above_half_of(params),
+            (Kind::Finagle(balance), Kind::Finagle(params)) => balance.balance_at(now, params),
+            // It would begin anew.
+            _ => Self::new(now, params).balance_micro(),
+        };
+        micro / (TOKEN / 1000)
+    }
+
     fn balance_micro(&self) -> u64 {
         match &self.state {
             Kind::Success(balance) => balance.balance(),

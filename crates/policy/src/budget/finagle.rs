@@ -115,6 +115,13 @@ impl FinagleBalance {
         u64::try_from((self.sum + self.reserve).max(0)).unwrap_or(u64::MAX)
     }
 
+    /// Micro-tokens at `now`.
+    pub(super) fn balance_at(&self, now: Timestamp, params: &FinagleParams) -> u64 {
+        let mut then = self.clone();
+        then.advance(now, params);
+        then.balance()
+    }
+
     fn add(&mut self, now: Timestamp, params: &FinagleParams, amount: i64) {
         self.advance(now, params);
         let slice = &mut self.slices[self.running];

@@ -97,6 +97,13 @@ impl GrpcTokens {
         self.tokens.saturating_sub(self.half)
     }
 
+    /// The same under parameters that it may not have been used with.
+    pub(super) const fn above_half_of(&self, params: &GrpcParams) -> u64 {
+        let most = params.most();
+        let tokens = if self.tokens < most { self.tokens } else { most };
+        tokens.saturating_sub(most / 2)
+    }
+
     fn set(&mut self, tokens: u64, params: &GrpcParams) {
         self.tokens = tokens.min(params.most());
         self.half = params.most() / 2;

@@ -132,6 +132,13 @@ impl SuccessBalance {
         self.balance
     }
 
+    /// Micro-tokens at `now`.
+    pub(super) fn balance_at(&self, now: Timestamp, params: &SuccessParams) -> u64 {
+        let mut then = self.clone();
+        then.advance(now, params);
+        then.balance
+    }
+
     /// Brings seconds, reserve and cap up to `now`; an earlier `now` counts as the latest.
     fn advance(&mut self, now: Timestamp, params: &SuccessParams) {
         let now = now.max(self.latest);

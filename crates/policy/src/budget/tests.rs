@@ -54,6 +54,23 @@ fn a_new_client_may_retry_twice_and_ten_successes_pay_for_one_more() {
 }
 
 #[test]
+fn what_is_shown_is_the_balance_of_now_and_looking_changes_nothing() {
+    let params = params(100_000, 2, 10, 1);
+    let mut budget = Budget::new(at(0), &params);
+    assert_eq!(drain(&mut budget, at(0), &params), 2);
+    let shown = |budget: &Budget, time| budget.balance_millitokens_at(at(time), &params);
+    assert_eq!([0, 999, 5_000, 60_000].map(|time| shown(&budget, time)), [0, 999, 5_000, 10_000]);
+    assert_eq!(budget.balance_millitokens(), 0, "as it was at its last use");
+    assert_eq!(drain(&mut budget, at(5_000), &params), 5);
+    // A busy second pays for more than the floor of the cap, for as long as it is the last one.
+    (0..200).for_each(|_| budget.deposit(at(6_000), &params));
+    assert_eq!(budget.balance_millitokens(), 20_000);
+    let later = [6_999, 7_999, 8_000, 3_600_000].map(|time| shown(&budget, time));
+    assert_eq!(later, [20_000, 20_000, 10_000, 10_000]);
+    assert_eq!(shown(&budget, 0), 20_000, "time does not go back");
+}
+
+#[test]
 fn a_refunded_token_can_be_spent_again_and_the_cap_holds() {
     let params = params(100_000, 10, 10, 0);
     let mut budget = Budget::new(at(0), &params);

@@ -287,6 +287,14 @@ impl Dependency {
         self.budget.as_ref().map(Budget::balance_millitokens)
     }
 
+    /// What it is at `now`, used or not: for who shows it.
+    #[must_use]
+    pub fn budget_millitokens_at(&self, now: Timestamp, params: &StackParams) -> Option<u64> {
+        let params = params.budget.as_ref()?;
+        let at = |budget: &Budget| budget.balance_millitokens_at(now, params);
+        Some(self.budget.as_ref().map_or_else(|| at(&Budget::new(now, params)), at))
+    }
+
     /// Calls that were given up and hold their slot.
     #[must_use]
     pub fn held(&self) -> usize {

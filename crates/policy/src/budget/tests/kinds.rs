@@ -77,6 +77,23 @@ fn a_retry_of_grpc_takes_and_gives_back_nothing() {
 }
 
 #[test]
+fn what_is_shown_of_other_kinds_is_of_now_too() {
+    let params = finagle(20, 0, 10_000);
+    let mut budget = Budget::new(at(0), &params);
+    (0..50).for_each(|_| budget.on_first_attempt(at(0), &params));
+    let shown = |budget: &Budget, time| budget.balance_millitokens_at(at(time), &params);
+    assert_eq!([0, 9_999, 11_000].map(|time| shown(&budget, time)), [10_000, 10_000, 0]);
+    assert_eq!(budget.balance_millitokens(), 10_000, "as it was at its last use");
+    // Under other parameters it is what the next use would find.
+    let (ten, four) = (grpc(10, 100_000), grpc(4, 100_000));
+    let mut budget = Budget::new(at(0), &ten);
+    budget.on_failure(at(0), &ten);
+    assert_eq!(budget.balance_millitokens_at(at(0), &four), 2_000);
+    assert_eq!(shown(&budget, 0), 0, "a new one of the other kind, which nobody has paid into");
+    assert_eq!(budget.balance_millitokens(), 4_000);
+}
+
+#[test]
 fn a_finagle_budget_pays_a_fifth_of_the_first_attempts_and_its_reserve() {
     let params = BudgetParams::new(FinagleBudget::default().into()).unwrap();
     let mut budget = Budget::new(at(0), &params);

@@ -15,6 +15,7 @@ use crate::hedge::{HedgeDelay, HedgeOptions};
 use crate::outcome::{Cause, Safety};
 use crate::outlier::OutlierOptions;
 use crate::ratio::Ratio;
+use crate::retry::StopReason;
 use crate::stack::{Call, StackConfig};
 
 fn limit(limit: u32) -> StackConfig {
@@ -112,6 +113,22 @@ fn a_budget_switched_on_or_off_under_waiting_retries_neither_mints_nor_loses_a_t
     sim.call_at(at(80), GET);
     sim.run_until(95);
     assert_eq!(tokens(&sim), Some(4), "five less the one that waits");
+}
+
+#[test]
+fn a_budget_is_shown_before_it_was_used_and_as_time_goes_by() {
+    let budget = SuccessBudget { initial: 1, reserve_per_second: 1, ..SuccessBudget::default() };
+    let on = StackConfig { budget: Some(budget.into()), ..retrying(2) };
+    let mut sim = Sim::new(&on, 1, 1, |_| status(10, 503));
+    let shown = |sim: &Sim, time| sim.dependency.budget_millitokens_at(at(time), &sim.params);
+    assert_eq!((sim.dependency.budget_millitokens(), shown(&sim, 0)), (None, Some(1_000)));
+    sim.call_at(at(0), GET);
+    sim.run_until(1_000);
+    assert_eq!(sim.done(0).stop, StopReason::Exhausted, "its retry was paid for");
+    assert_eq!(shown(&sim, 3_000), Some(3_000), "one at the start, one taken, three minted");
+    sim.reload_at(at(3_000), &retrying(2));
+    sim.run_until(3_000);
+    assert_eq!(shown(&sim, 3_000), None, "off");
 }
 
 /// The configurations a property run may reload to.
