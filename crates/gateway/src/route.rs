@@ -13,6 +13,11 @@
 //! unreserved character (`%6f` for `o`) is the same path and matches as such. Where every route is
 //! for `/` and leaves the path alone, nothing depends on it and it passes untouched.
 //!
+//! What follows a `;` belongs to its segment, as for nginx, HAProxy and Envoy: `/orders;v=1` is not
+//! `/orders`. Servlet containers read it as `/orders`, so it is refused where a route has that
+//! segment, and would get around the route elsewhere; below all segments that routes name, `;`
+//! passes as it is.
+//!
 //! Nothing is allocated per request; a lookup is one binary search over the hosts and one over the
 //! children of each segment, in one or two trees of segments. A tree is left at the first segment
 //! that it does not know, so a long path costs no more than a long prefix.
@@ -107,7 +112,9 @@ impl RouteTable {
     /// The methods with which the request would have found a route, each once.
     pub(crate) fn methods(&self, host: &str, path: &str, fields: &HeaderMap) -> Vec<&Method> {
         let mut methods = Vec::new();
-        let entries = self.trees(host).flat_map(|tree| tree.entries(path));
+        let found = |tree: &'_ Tree| tree.walk(path).ok();
+        let entries =
+            self.trees(host).filter_map(|tree| Some(tree.entries(found(tree)?))).flatten();
         for entry in entries.filter(|entry| entry.conditions.takes_fields(fields)) {
             for method in &entry.conditions.methods {
                 if !methods.contains(&method) {
@@ -216,7 +223,7 @@ impl Tree {
             return Err(BadPath);
         }
         let mut other_methods = false;
-        for Entry { conditions, index } in self.entries(path) {
+        for Entry { conditions, index } in self.entries(self.walk(path)?) {
             match (conditions.takes_fields(fields), conditions.takes_method(method)) {
                 (true, true) => return Ok(Found::Route(*index)),
                 (true, false) => other_methods = true,
@@ -226,9 +233,8 @@ impl Tree {
         Ok(if other_methods { Found::OtherMethods } else { Found::Nothing })
     }
 
-    /// What is for this path, in the order in which it is asked.
-    fn entries(&self, path: &str) -> impl Iterator<Item = &Entry> {
-        let (deepest, is_whole) = self.walk(path);
+    /// What is for a path that leads there, in the order in which it is asked.
+    fn entries(&self, (deepest, is_whole): (usize, bool)) -> impl Iterator<Item = &Entry> {
         let whole = &self.nodes[deepest].whole[..];
         let above = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].parent);
         let within = std::iter::successors(Some(deepest), above);
@@ -237,16 +243,20 @@ impl Tree {
     }
 
     /// The node that knows most of the path, and whether that is all of it.
-    fn walk(&self, path: &str) -> (usize, bool) {
-        let Some(rest) = path.strip_prefix('/') else { return (ROOT, false) };
+    fn walk(&self, path: &str) -> Result<(usize, bool), BadPath> {
+        let Some(rest) = path.strip_prefix('/') else { return Ok((ROOT, false)) };
         let mut at = ROOT;
         for segment in rest.split('/') {
             match self.child(at, segment) {
                 Ok(child) => at = child,
-                Err(_) => return (at, false),
+                Err(_) => {
+                    let name = segment.split_once(';').map(|(name, _)| name);
+                    let is_known = name.is_some_and(|name| self.child(at, name).is_ok());
+                    return if is_known { Err(BadPath) } else { Ok((at, false)) };
+                }
             }
         }
-        (at, true)
+        Ok((at, true))
     }
 }
 

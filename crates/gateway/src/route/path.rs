@@ -57,8 +57,10 @@ pub(crate) fn is_ambiguous(path: &str) -> bool {
             }
         };
         segment = match (byte, segment) {
-            (b'/', Segment::Start) | (b'/' | b';', Segment::Dots(1 | 2)) => return true,
+            (b'/', Segment::Start | Segment::Nameless) => return true,
+            (b'/' | b';', Segment::Dots(1 | 2)) => return true,
             (b'/', Segment::Before | Segment::Named | Segment::Dots(_)) => Segment::Start,
+            (b';', Segment::Start) | (_, Segment::Nameless) => Segment::Nameless,
             (b'.', Segment::Start) => Segment::Dots(1),
             (b'.', Segment::Dots(dots)) => Segment::Dots(dots.saturating_add(1)),
             _ => Segment::Named,
@@ -73,6 +75,8 @@ enum Segment {
     Before,
     /// Right after a slash.
     Start,
+    /// Nothing but what follows a semicolon.
+    Nameless,
     /// Only so many dots.
     Dots(u8),
     /// Anything else.

@@ -119,7 +119,7 @@ fn many_hosts_are_all_found() {
     }
 }
 
-const AMBIGUOUS: [&str; 24] = [
+const AMBIGUOUS: [&str; 26] = [
     "/orders/../admin",
     "/orders/./x",
     "/..",
@@ -144,6 +144,8 @@ const AMBIGUOUS: [&str; 24] = [
     "/orders/%zz",
     "/orders/%2g",
     "/orders//",
+    "/;/orders",
+    "/;x=1/orders",
 ];
 
 const PLAIN: [&str; 14] = [
@@ -172,6 +174,31 @@ fn a_path_with_two_readings_is_refused_where_a_route_depends_on_the_path() {
     for path in PLAIN {
         assert!(find(&table, "h", path).is_ok(), "{path}");
     }
+}
+
+#[test]
+fn what_follows_a_semicolon_gets_around_no_route_and_is_left_alone_elsewhere() {
+    let routes = ["/", "/a", "/a/b$", "/c/$", "/d;v=1", "/d"].map(|path| (None, path));
+    let table = table(&routes);
+    for path in ["/a;x", "/a;", "/a;x/b", "/a/b;x", "/%61;x", "/a;x;y=/z", "/c/;x", "/d;v=2"] {
+        assert_eq!(find(&table, "h", path), Err(BadPath), "{path}");
+    }
+    for (path, route) in [
+        ("/x;a/b", 0),
+        ("/;a", 0),
+        ("/a%3bx", 0),
+        ("/a/c;x", 1),
+        ("/a/c;x/b", 1),
+        ("/a/b/;x", 1),
+        // Written so in the file.
+        ("/d;v=1/x", 4),
+    ] {
+        check(&table, "h", path, Some(route));
+    }
+    // Nobody's own routes are asked about another's segments.
+    let table = self::table(&[(Some("a.example"), "/"), (None, "/a")]);
+    check(&table, "a.example", "/a;x", Some(0));
+    assert_eq!(find(&table, "b.example", "/a;x"), Err(BadPath));
 }
 
 #[test]
