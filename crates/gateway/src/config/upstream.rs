@@ -200,7 +200,9 @@ fn breaker(
         scope.refuse("slow", raw.slow.as_deref().unwrap_or_default(), allowed);
     }
     if raw.slow_ratio.is_some() && read.slow.is_none() && scope.is_sound("slow") {
-        let finding = Finding::new(scope.path("slow_ratio"), "has no effect without `slow`");
+        let message = "needs `slow`: without it only a call that timed out is slow, and that is a \
+                       failure already";
+        let finding = Finding::new(scope.path("slow_ratio"), message);
         let help = "set breaker.slow, or timeouts.attempt, half of which is then slow";
         scope.refuse_with("slow_ratio", finding.help(help));
     }
