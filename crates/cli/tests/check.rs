@@ -1,6 +1,7 @@
 //! The binary, as a shell sees it.
 #![expect(clippy::unwrap_used, reason = "a helper of tests may fail them")]
 
+use std::io::Write as _;
 use std::process::{Command, Output};
 
 fn seawall(args: &[&str]) -> Output {
@@ -23,6 +24,25 @@ fn exit_codes_tell_fine_from_findings_from_could_not_run() {
         (&[], 2),
     ] {
         assert_eq!(seawall(args).status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[test]
+fn check_reads_a_pipe_and_run_says_why_it_does_not() {
+    let piped = |args: &[&str]| {
+        let (read, mut write) = std::io::pipe().unwrap();
+        // A pipe has room for it.
+        write.write_all(b"version: 1\nupstreams: {up: {endpoints: ['http://h:1']}}\n").unwrap();
+        drop(write);
+        Command::new(env!("CARGO_BIN_EXE_seawall")).args(args).stdin(read).output().unwrap()
+    };
+    let checked = piped(&["check", "/dev/stdin"]);
+    assert!(checked.status.success(), "{checked:?}");
+    let run = piped(&["run", "--config", "/dev/stdin"]);
+    assert_eq!(run.status.code(), Some(2));
+    let told = String::from_utf8(run.stderr).unwrap();
+    for part in ["cannot be read: not a file", "--> /dev/stdin", "write it to a file"] {
+        assert!(told.contains(part), "{part} in {told}");
     }
 }
 

@@ -85,29 +85,21 @@ use report::{Finding, Source};
 use scope::Checker;
 
 impl GatewayConfig {
-    /// Reads a file.
+    /// Reads a file, which may be a pipe: another program's answer, which is waited for.
     ///
     /// # Errors
     /// It cannot be read ([`ConfigErrors::is_unreadable`]), or what is wrong with it.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), ConfigErrors> {
-        Self::load_with(path, None, None)
+        Self::load_by(read_once, path, None, None)
     }
 
-    /// Reads a file, with another address for its only listener, and another for the admin port.
+    /// Reads a file that can be read again, so no pipe, with another address for its only listener,
+    /// and another for the admin port.
     ///
     /// # Errors
-    /// As [`load`](Self::load); also `listen` for a file with several listeners.
+    /// As [`load`](Self::load); also a pipe or a device, which nobody waits for, and `listen` for a
+    /// file with several listeners.
     pub fn load_with(
-        path: &Path,
-        listen: Option<SocketAddr>,
-        admin: Option<SocketAddr>,
-    ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
-        Self::load_by(read_once, path, listen, admin)
-    }
-
-    /// As [`load_with`](Self::load_with), for a file that was read before: what is no file any more
-    /// could block for ever.
-    fn load_again(
         path: &Path,
         listen: Option<SocketAddr>,
         admin: Option<SocketAddr>,
@@ -122,7 +114,11 @@ impl GatewayConfig {
         admin: Option<SocketAddr>,
     ) -> Result<(Self, Vec<Warning>), ConfigErrors> {
         let name = path.display().to_string();
-        let text = read(path).map_err(|why| ConfigErrors::unreadable(name.clone(), &why))?;
+        let text = read(path).map_err(|why| {
+            let is_other = std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
+            let help = is_other.then_some(ONLY_A_FILE);
+            ConfigErrors::unreadable(name.clone(), &why, help)
+        })?;
         parse(text, name, Some(path), &Overrides { listen, admin }, &environment)
     }
 
@@ -168,8 +164,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The file, or a byte more than it may have. It may be a pipe: another program's answer, which
-/// whoever starts this one waits for.
+/// The file, or a byte more than it may have.
 fn read_once(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -294,6 +289,9 @@ const OPTIONS: [(&str, &str); 3] = [
 ];
 /// Source: seawall-design.
 pub(crate) const MAX_BYTES: u64 = 1 << 20;
+/// What to do instead of a pipe or a device.
+const ONLY_A_FILE: &str = "it is read again at every reload, which a pipe cannot be: write it to a \
+                           file and name that. `seawall check` reads a pipe as well";
 /// The shortest time limit there is: what is written in whole milliseconds, and not zero.
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);

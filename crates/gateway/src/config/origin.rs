@@ -73,11 +73,11 @@ impl Origin {
     /// no file.
     ///
     /// # Errors
-    /// As [`GatewayConfig::load`].
+    /// As [`GatewayConfig::load_with`].
     pub fn read(&self) -> Option<Result<(GatewayConfig, Vec<Warning>), ConfigErrors>> {
         let written = self.0.as_ref()?;
         let file = written.file.as_ref()?;
-        Some(GatewayConfig::load_again(file, written.listen, written.admin))
+        Some(GatewayConfig::load_with(file, written.listen, written.admin))
     }
 }
 

@@ -173,9 +173,14 @@ impl ConfigErrors {
     }
 
     /// The file could not be read at all.
-    pub(super) fn unreadable(name: String, why: &std::io::Error) -> Self {
+    pub(super) fn unreadable(
+        name: String,
+        why: &std::io::Error,
+        help: Option<&'static str>,
+    ) -> Self {
         let source = Arc::new(Source::new(name, String::new()));
-        let findings = vec![Finding::new("", format!("cannot be read: {why}"))];
+        let finding = Finding::new("", format!("cannot be read: {why}"));
+        let findings = vec![Finding { help: help.map(str::to_owned), ..finding }];
         Self { source, findings, unreadable: true }
     }
 

@@ -549,6 +549,17 @@ fn a_file_that_cannot_be_read_is_told_apart_from_a_wrong_one() {
     assert!(errors.is_unreadable());
     assert!(errors.to_string().starts_with("error: cannot be read: "), "{errors}");
     assert!(!GatewayConfig::parse("", "empty").unwrap_err().is_unreadable());
+    let pipe = std::env::temp_dir().join(format!("seawall-config-pipe-{}", std::process::id()));
+    let _ = std::fs::remove_file(&pipe);
+    crate::file::pipe(&pipe);
+    // Nobody writes to it, and nobody waits.
+    let errors = GatewayConfig::load_with(&pipe, None, None).unwrap_err();
+    std::fs::remove_file(&pipe).unwrap();
+    assert!(errors.is_unreadable());
+    let told = errors.to_string();
+    assert!(told.starts_with("error: cannot be read: not a file\n"), "{told}");
+    assert!(told.contains(&format!("--> {}\n", pipe.display())), "{told}");
+    assert!(told.contains("help: it is read again at every reload"), "{told}");
 }
 
 #[test]
