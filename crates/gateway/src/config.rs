@@ -203,8 +203,9 @@ fn parse(
     })?;
     let origin = Origin::new(file, overrides, &source, given.clone());
     let checker = Checker { notes, warnings: Vec::new() };
-    let (config, warnings) =
-        check(raw, checker, source, overrides, lookup).map_err(|errors| errors.scrubbed(&given))?;
+    let hidden = harmless::hidden_names(&raw.upstreams);
+    let told = |errors: ConfigErrors| errors.renamed(&hidden).scrubbed(&given);
+    let (config, warnings) = check(raw, checker, source, overrides, lookup).map_err(told)?;
     let warnings = warnings.into_iter().map(|warning| warning.scrubbed(&given)).collect();
     Ok((GatewayConfig { origin, ..config }, warnings))
 }

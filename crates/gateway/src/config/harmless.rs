@@ -2,12 +2,15 @@
 //!
 //! Known is a value by its key. Under a key that is in no list here, so under a misspelt one too,
 //! every value is `***`; of a path only a path is shown, of an address no user, no path and no
-//! query. A value with variables is shown as it stands in the file, `${NAME}`, never as what the
-//! variable holds. A key is shown where it looks like one.
+//! query, wherever it stands. A value with variables is shown as it stands in the file, `${NAME}`,
+//! never as what the variable holds. A key is shown where it looks like one.
+
+use std::cmp::Reverse;
 
 use super::decode::{Notes, joined};
 use super::mask::MASK;
 use super::node::{Kind, Node};
+use super::raw::Named;
 use super::report::{Place, shortened};
 
 /// A key or a value of the file, and whether it may be shown.
@@ -28,11 +31,14 @@ fn shown(field: &str, text: &str) -> Option<String> {
     // More than one line, or a header with its name: whatever should be here, it is not.
     let is_one = !text.contains('\n') && !text.contains(": ");
     let is_header = field.contains("_headers.set.");
+    let is_harmless = HARMLESS.contains(&key)
+        || field.ends_with("timeouts.body")
+        || field.ends_with("per_key.key");
     if is_variable(text) {
         Some(text.to_owned())
-    } else if !is_one || is_header {
+    } else if !is_one || is_header || is_upstream(field) {
         None
-    } else if is_address(field) {
+    } else if is_address(field) || is_harmless && text.contains("://") {
         Some(without_path(text))
     } else if TARGETS.contains(&key) {
         Some(without_query(text))
@@ -41,10 +47,7 @@ fn shown(field: &str, text: &str) -> Option<String> {
     } else if NAMES.contains(&key) {
         is_name(text).then(|| text.to_owned())
     } else {
-        let is_harmless = HARMLESS.contains(&key)
-            || field.ends_with("timeouts.body")
-            || field.ends_with("per_key.key");
-        (is_harmless && !text.contains('@')).then(|| text.to_owned())
+        (is_harmless && !text.contains(['@', '?'])).then(|| text.to_owned())
     }
 }
 
@@ -55,10 +58,19 @@ pub(super) fn is_address(field: &str) -> bool {
 
 /// What may be shown of a key of a map, in `path`.
 pub(super) fn key(path: &str, key: &str) -> String {
-    // Names of upstreams are names, even wrong ones.
-    let is_upstream = path == "upstreams" && !key.contains(':');
+    // Names of upstreams are names, even wrong ones, but for addresses.
+    let is_upstream = path == "upstreams" && !key.contains([':', '/', '?', '@']);
     let shown = is_upstream || is_name(key) || is_variable(key);
     if shown { shortened(key) } else { MASK.to_owned() }
+}
+
+/// Names of upstreams that may not be shown, and what is shown in their place.
+pub(super) fn hidden_names<T>(upstreams: &Named<T>) -> Vec<(String, &'static str)> {
+    let names = upstreams.0.iter().map(|(name, _)| name);
+    let mut hidden: Vec<_> = names.filter(|name| key("upstreams", name) == MASK).collect();
+    // One may be in another.
+    hidden.sort_by_key(|name| Reverse(name.len()));
+    hidden.into_iter().map(|name| (name.clone(), MASK)).collect()
 }
 
 /// The field, without the name of a header that is none.
@@ -131,6 +143,11 @@ impl Walk<'_> {
 fn is_secret(field: &str) -> bool {
     let is_value = ["equals", "exact", "prefix", "scheme", "token"].contains(&last_key(field));
     is_value || field.ends_with("fallback.body") || field.contains("_headers.set.")
+}
+
+/// Whether it is an upstream as a whole, whose name may be that of a key.
+fn is_upstream(field: &str) -> bool {
+    field.strip_prefix("upstreams.").is_some_and(|name| !name.contains('.'))
 }
 
 fn last_key(field: &str) -> &str {
@@ -209,6 +226,7 @@ const NAMES: &[&str] = &[
     "remove",
     "request_id",
     "tenant",
+    "upstream",
 ];
 /// Keys of numbers, times, words of ours, and of sections that hold only such.
 const HARMLESS: &[&str] = &[
@@ -259,7 +277,6 @@ const HARMLESS: &[&str] = &[
     "least",
     "limit",
     "limits",
-    "listeners",
     "max_age",
     "max_attempts",
     "max_body",
@@ -300,7 +317,6 @@ const HARMLESS: &[&str] = &[
     "retry_budget",
     "retry_on",
     "retry_owner",
-    "routes",
     "same_endpoint",
     "send_deadline",
     "server_name",
@@ -321,8 +337,6 @@ const HARMLESS: &[&str] = &[
     "trust_loopback_deadline",
     "ttl",
     "unhealthy",
-    "upstream",
-    "upstreams",
     "version",
     "wait",
     "window",
@@ -338,13 +352,16 @@ const SECRETS: &[&str] = &[
     "fallback",
     "headers",
     "health_check",
+    "listeners",
     "per_key",
     "prefix",
     "request_headers",
     "response_headers",
+    "routes",
     "rules",
     "scheme",
     "set",
     "tls",
     "token",
+    "upstreams",
 ];

@@ -185,11 +185,12 @@ impl ConfigErrors {
     }
 
     /// With other names for fields, where they are found and where they are spoken of.
-    pub(super) fn renamed(mut self, names: &[(&str, &str)]) -> Self {
+    pub(super) fn renamed(mut self, names: &[(impl AsRef<str>, &str)]) -> Self {
         for finding in &mut self.findings {
-            for (from, to) in names {
+            for (from, to) in names.iter().map(|(from, to)| (from.as_ref(), *to)) {
                 finding.field = finding.field.replace(from, to);
                 finding.message = finding.message.replace(from, to);
+                finding.help = finding.help.take().map(|help| help.replace(from, to));
             }
         }
         self

@@ -18,7 +18,7 @@ use super::raw::{Named, RawBreaker, RawBulkhead, RawTimeouts, RawUpstream, Switc
 use super::report::Finding;
 use super::retry::{self, Most};
 use super::scope::{Checker, Scope};
-use super::{DAY, HOUR, MILLISECOND, hedge, rules, tls};
+use super::{DAY, HOUR, MILLISECOND, harmless, hedge, rules, tls};
 use crate::units::format_duration;
 
 /// The upstreams in the order of the file.
@@ -49,7 +49,8 @@ fn upstream(mut scope: Scope<'_>, name: &str, raw: &RawUpstream, names: &HeaderN
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) || name.starts_with('_') {
         let allowed = "1 to 64 letters, digits, `-` and `_`, and not `_` first";
-        scope.refuse_whole(Finding::refused(scope.whole(), name, allowed));
+        let shown = harmless::key("upstreams", name);
+        scope.refuse_whole(Finding::refused(scope.whole(), &shown, allowed));
     }
     let endpoints = endpoints(&mut scope, &raw.endpoints);
     let protocols = [("http1", Protocol::Http1), ("h2", Protocol::H2c), ("h2c", Protocol::H2c)];

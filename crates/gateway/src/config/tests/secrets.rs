@@ -191,6 +191,48 @@ fn what_is_put_in_the_wrong_place_is_not_repeated() {
 }
 
 #[test]
+fn an_address_is_repeated_without_its_user_its_path_and_its_query_wherever_it_stands() {
+    let endpoint = "http://127.0.0.1:9000";
+    for (from, to) in [
+        ("upstream:", "'https://me:MARK@h':"),
+        ("upstream:", "'https://h/MARK.mark':"),
+        ("upstream:", "'me@MARK':"),
+        ("upstream:", "'h?key=MARK':"),
+        ("endpoints:", "endpoint:"),
+        (endpoint, "https://h"),
+    ] {
+        let named = MINIMAL.replace(from, to);
+        // What is said of the upstream, of what is in it, and of what should lead to it.
+        for rest in ["", "routes: [{upstream: 'https://me:MARK@hh'}]\n", "typo: 1\n"] {
+            let text = format!("{named}{rest}");
+            check(&text);
+            check(&text.replace("endpoints:", "endpoint: 'https://h/MARK'\n    endpoints:"));
+        }
+    }
+    let told = check(&MINIMAL.replace("upstream:", "'https://me:MARK@h':"));
+    assert!(told.contains("upstreams.***: `***` is not allowed; give 1 to 64 letters"), "{told}");
+    for text in [
+        "upstreams: https://h/MARK".to_owned(),
+        "upstreams: {upstream: 'https://h/MARK'}".to_owned(),
+        "upstreams: {path: 'https://h/MARK'}".to_owned(),
+        format!("{MINIMAL}routes: 'h/?key=MARK'"),
+        format!("{MINIMAL}routes: [https://h/MARK]"),
+        format!("{MINIMAL}routes: [{{upstream: 'https://h/MARK'}}]"),
+        format!("{MINIMAL}routes: [{{upstream: upstream, host: 'h/?key=MARK'}}]"),
+        format!("{MINIMAL}listeners: Bearer MARK"),
+    ] {
+        check(&format!("version: 1\n{}\n", text.trim_start_matches("version: 1\n")));
+    }
+    for (text, shown) in [
+        ("routes: [{upstream: upstream, host: 'https://me:x@h:80/MARK'}]", "https://***@h:80/***"),
+        ("listeners: [{address: 'http://127.0.0.1:80/MARK'}]", "http://127.0.0.1:80/***"),
+    ] {
+        let told = check(&format!("{MINIMAL}{text}\n"));
+        assert!(told.contains(&format!("`{shown}` is not allowed")), "{told}");
+    }
+}
+
+#[test]
 fn every_key_is_in_one_list_of_those_shown_and_those_not() {
     for path in pages::raw_keys() {
         let key = path.rsplit('.').next().unwrap().trim_end_matches("[]");
