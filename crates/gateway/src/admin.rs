@@ -12,7 +12,7 @@
 //! | `/config_dump` | GET | JSON: the configuration in force, defaults filled in, secrets hidden |
 //! | `/breakers` | PUT | `?upstream=…&mode=forced_open`, `disabled`, `metrics_only` or `normal`; optional `ttl` (10m), `who`, `reason` |
 //! | `/switches`, `/breakers` | GET | JSON: what is switched, by whom, and how long still |
-//! | `/reload` | POST | reads the configuration again; 422 with what is wrong, and nothing changed |
+//! | `/reload` | POST | reads the configuration again; 422 with what is wrong, and nothing changed; 503 if it takes longer than eight seconds |
 //! | `/retries` | PUT | `?state=off&ttl=10m` or `?state=on`, optional `upstream` and `reason` |
 //!
 //! It is bound before the listeners, so that a probe is answered from the start, and it has

@@ -45,7 +45,7 @@ pub(crate) struct Reloader {
     /// Whether the configuration says where the access log goes.
     owns_log: bool,
     /// Held while a reload is under way.
-    one: tokio::sync::Mutex<()>,
+    one: Arc<tokio::sync::Mutex<()>>,
     readings: Readings,
     asked: Notify,
     asked_by: Mutex<&'static str>,
@@ -117,7 +117,7 @@ impl Reloader {
             drain,
             file_limit,
             owns_log,
-            one: tokio::sync::Mutex::default(),
+            one: Arc::default(),
             readings: Readings::new(),
             asked: Notify::new(),
             asked_by: Mutex::new(""),
@@ -150,7 +150,7 @@ impl Reloader {
     }
 
     /// Reloads whenever it is asked, for as long as it is polled.
-    pub(crate) async fn run(&self) {
+    pub(crate) async fn run(self: &Arc<Self>) {
         loop {
             self.asked.notified().await;
             let by = *self.asked_by.lock();
@@ -166,14 +166,25 @@ impl Reloader {
         }
     }
 
-    /// Reads the file again and puts it in force; the certificates, too.
-    pub(crate) async fn reload(&self, by: &str) -> Reloaded {
-        let _one = self.one.lock().await;
+    /// Reads the file again and puts it in force; the certificates, too. Once begun it goes on to
+    /// its end, should nobody wait for it any more: half of it would be in force.
+    pub(crate) async fn reload(self: &Arc<Self>, by: &str) -> Reloaded {
+        let one = Arc::clone(&self.one).lock_owned().await;
+        let (reloader, by) = (Arc::clone(self), by.to_owned());
+        let reload = tokio::spawn(async move {
+            let _one = one;
+            reloader.reload_alone(&by).await
+        });
+        let failed = |error| Reloaded::Refused(format!("reloading failed: {error}").into());
+        reload.await.unwrap_or_else(failed)
+    }
+
+    async fn reload_alone(&self, by: &str) -> Reloaded {
         let reloaded = self.read_and_take(true).await.unwrap_or(Reloaded::Unchanged);
         self.tell(by, &reloaded);
-        // What is new or wrong there is told there.
+        // What is new or wrong there is told there. What hangs would be waited for once more.
         let tls = Arc::clone(&self.gateway.load().tls);
-        if !tls.is_empty() {
+        if !tls.is_empty() && !self.readings.hang() {
             tls.reload().await;
         }
         reloaded
@@ -184,7 +195,7 @@ impl Reloader {
         let _one = self.one.lock().await;
         let Some(before) = self.status().refused else { return };
         // What hangs is left to who asks.
-        if self.readings.hang() || self.drain.borrow().phase != DrainPhase::Serving {
+        if self.readings.hang() || self.is_leaving() {
             return;
         }
         match self.read_and_take(true).await {
@@ -196,11 +207,14 @@ impl Reloader {
 
     /// Nothing if the text is the one in force and nobody asked to look closer.
     async fn read_and_take(&self, closely: bool) -> Option<Reloaded> {
-        if self.drain.borrow().phase != DrainPhase::Serving {
-            return closely.then(|| Reloaded::Refused("the process is leaving".to_owned().into()));
+        let leaving = || Reloaded::Refused("the process is leaving".to_owned().into());
+        if self.is_leaving() {
+            return closely.then(leaving);
         }
         let old = self.gateway.load_full();
         let taken = match self.readings.read(&old, closely).await {
+            // It took its time.
+            _ if self.is_leaving() => return closely.then(leaving),
             Ok(Some((config, tls))) => self.take(&old, config, tls).await.map_err(Refusal::from),
             Ok(None) => return closely.then_some(Reloaded::Unchanged),
             Err(why) => Err(why),
@@ -209,6 +223,10 @@ impl Reloader {
             Ok(()) => Reloaded::Applied,
             Err(why) => Reloaded::Refused(why),
         })
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.drain.borrow().phase != DrainPhase::Serving
     }
 
     /// Puts a checked configuration in force, or says why it cannot be.

@@ -9,10 +9,11 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Incoming};
 use seawall_policy::ConfigError;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::guard::{Caller, admit, check_peer};
 use super::query::Query;
-use super::views::{Readiness, RetriesChange, RetriesState};
+use super::views::{Readiness, Reloading, RetriesChange, RetriesState};
 use super::{Desk, Ends, switches, table};
 use crate::metrics::Format;
 use crate::reload::Reloaded;
@@ -63,7 +64,7 @@ pub(super) async fn answer(desk: &Desk, ends: Ends, request: Request<Incoming>) 
         Known::ForceBreakers => switches::force_breakers(desk, ends, caller, &query)
             .unwrap_or_else(|refused| refused.answer()),
         Known::Reload => match check_peer(ends, caller) {
-            Ok(()) => reloaded(desk.backend.reload(ends.peer).await),
+            Ok(()) => reload(desk.backend.reload(ends.peer)).await,
             Err(refused) => refused.answer(),
         },
     }
@@ -170,6 +171,17 @@ fn upstreams(desk: &Desk, query: &Query<'_>) -> Answer {
         Some(other) => {
             let error = ConfigError::new("format", shown(other), "json or text");
             Refusal::of(StatusCode::BAD_REQUEST, error).answer()
+        }
+    }
+}
+
+/// Waits for a reload as long as there is time left to answer.
+async fn reload(reloading: Reloading) -> Answer {
+    match timeout(RELOAD_TIMEOUT, reloading).await {
+        Ok(done) => reloaded(done),
+        Err(_) => {
+            let why = "a reload takes its time; its end stands in the log, or ask again\n";
+            text(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
         }
     }
 }
@@ -352,9 +364,25 @@ POST /reload              reads the configuration again; 422 with what is wrong
 ";
 /// Bytes of a request body that are read.
 const BODY_BYTES: usize = 4096;
+/// The longest that a reload is waited for: shorter than a connection lives, so that there is an
+/// answer, and longer than a file that hangs is waited for. Source: own choice.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(8);
 /// The longest that retries stay off by themselves. Source: seawall-design.
 pub(super) const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Characters of a reason.
 pub(super) const REASON_CHARS: usize = 256;
 /// Characters of a refused text that are said back.
 const SHOWN_CHARS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::super::CONNECTION_TIMEOUT;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reload_that_takes_its_time_is_answered_before_the_connection_ends() {
+        let answer = reload(Box::pin(std::future::pending()));
+        let answer = timeout(CONNECTION_TIMEOUT, answer).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -36,14 +36,18 @@ impl Readings {
     /// `closely`, the text of the one in force is enough: what else it names may be half written
     /// at this moment, and has its own watch.
     pub(super) async fn read(&self, old: &Arc<Gateway>, closely: bool) -> Read {
+        let old = Arc::clone(old);
+        self.apart(move || read(&old, closely)).await
+    }
+
+    async fn apart(&self, reading: impl FnOnce() -> Read + Send + 'static) -> Read {
         let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
             let why = format!("{READINGS_MAX} readings of the file, or of one it names, hang");
             return Err(why.into());
         };
-        let old = Arc::clone(old);
         let reading = tokio::task::spawn_blocking(move || {
             let _place = place;
-            read(&old, closely)
+            reading()
         });
         match timeout(READING, reading).await {
             Ok(Ok(read)) => read,
@@ -83,3 +87,29 @@ fn read(old: &Gateway, closely: bool) -> Read {
 pub(crate) const READINGS_MAX: usize = 4;
 /// The longest that reading may take. Source: seawall-design.
 const READING: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_hangs_is_given_up_and_has_its_place_until_it_answers() {
+        let readings = Readings::new();
+        let (answer, hangs) = mpsc::channel::<()>();
+        let reading = readings.apart(move || {
+            // Not for ever, should it be waited for.
+            let _ = hangs.recv_timeout(READING * 4);
+            Ok(None)
+        });
+        // Time stands still while a thread reads, so it is moved on.
+        let (read, ()) = tokio::join!(reading, tokio::time::advance(READING));
+        assert!(read.unwrap_err().to_string().contains("took longer than 5s"));
+        assert!(readings.hang());
+        assert!(readings.apart(|| Ok(None)).await.unwrap().is_none(), "the next has its own");
+        drop(answer);
+        let all = u32::try_from(READINGS_MAX).unwrap();
+        assert!(readings.0.acquire_many(all).await.is_ok());
+    }
+}

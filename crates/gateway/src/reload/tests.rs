@@ -643,3 +643,35 @@ async fn readings_that_hang_are_bounded_and_end_with_their_files() {
     assert_eq!(reloading.reload().await.0, Reloaded::Unchanged);
     drop(most);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_hangs_is_not_waited_for_twice() {
+    let files = Files::new("reload-twice");
+    let (config, _) = both("listeners[].tls.cert", "{dir}/a.crt", SERVES);
+    let clock = Clock::new();
+    let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+    let mut reloading = Reloading::new(made(files.write(&config), &diagnostics, clock));
+    let gateway = reloading.reloader.gateway();
+    let hangs = (reloading.reloader.readings.begin(READINGS_MAX), gateway.tls.hang());
+    assert!(hangs.0.is_some() && hangs.1.is_some());
+    let (reloaded, _) = timeout(LOOK_EVERY, reloading.reload()).await.unwrap();
+    assert!(matches!(reloaded, Reloaded::Refused(_)));
+}
+
+#[tokio::test]
+async fn a_reload_goes_on_when_nobody_waits_for_it_any_more() {
+    let files = Files::new("reload-left");
+    let clock = Clock::new();
+    let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+    let mut reloading = Reloading::new(made(files.write(&base()), &diagnostics, clock));
+    let mut after = base();
+    put(&mut after, "upstreams.<name>.timeouts.total", "20s");
+    files.write(&after);
+    let change = tokio::select! {
+        reloaded = reloading.reloader.reload("the test") => panic!("{reloaded:?}"),
+        change = reloading.changes.recv() => change.unwrap(),
+    };
+    change.done.send(()).unwrap();
+    let _one = reloading.reloader.one.lock().await;
+    assert_eq!(reloading.reloader.status().counts, [1, 0, 0]);
+}

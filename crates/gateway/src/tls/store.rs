@@ -248,7 +248,7 @@ impl TlsStore {
 
     /// A look that does not end until this is dropped.
     #[cfg(test)]
-    pub(super) fn hang(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+    pub(crate) fn hang(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         Arc::clone(&self.looking).try_acquire_owned().ok()
     }
 
