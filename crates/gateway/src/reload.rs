@@ -259,6 +259,7 @@ impl Reloader {
         let moved = gateway.config.kill_switch != old.config.kill_switch;
         gateway.begin_checks();
         set_modes(&gateway);
+        gateway.tls.warn_of_times(Some(&old.tls));
         self.gateway.store(gateway);
         self.control.change(options, listeners).await;
         if moved {

@@ -675,3 +675,28 @@ async fn a_reload_goes_on_when_nobody_waits_for_it_any_more() {
     let _one = reloading.reloader.one.lock().await;
     assert_eq!(reloading.reloader.status().counts, [1, 0, 0]);
 }
+
+#[tokio::test]
+async fn a_certificate_out_of_its_time_is_told_of_once_it_is_in_force() {
+    let files = Files::new("reload-expired");
+    let clock = Clock::new();
+    let page = Page::default();
+    let diagnostics = Diagnostics::to(page.clone(), false, clock).unwrap();
+    let mut reloading = Reloading::new(made(files.write(&base()), &diagnostics, clock));
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut expired = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    expired.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    std::fs::write(files.0.join("a.crt"), expired.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(files.0.join("a.key"), key.serialize_pem()).unwrap();
+    let (mut config, _) = both("listeners[].tls.cert", "{dir}/a.crt", SERVES);
+    let admin = std::mem::replace(&mut config["admin"], json!({"address": "[::1]:0"}));
+    files.write(&config);
+    assert!(matches!(reloading.reload().await.0, Reloaded::Refused(_)));
+    reloading.reloader.try_again().await;
+    config["admin"] = admin;
+    files.write(&config);
+    assert_eq!(reloading.reload().await.0, Reloaded::Applied);
+    drop(reloading);
+    assert!(diagnostics.close().await);
+    assert_eq!(page.text().matches("the certificate has expired").count(), 1, "{}", page.text());
+}

@@ -138,7 +138,9 @@ impl TlsStore {
             failed: AtomicU64::new(0),
             failing: AtomicBool::new(false),
         };
-        store.filled(config, |_| None, |_| None)
+        let store = store.filled(config, |_| None, |_| None)?;
+        store.warn_of_times(None);
+        Ok(store)
     }
 
     fn listener_tls(

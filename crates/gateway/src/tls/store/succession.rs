@@ -58,6 +58,16 @@ impl TlsStore {
         store.filled(config, of_listener, of_upstream)
     }
 
+    /// Warns of certificates out of their time, but for those of `before`, which did.
+    pub(crate) fn warn_of_times(&self, before: Option<&Self>) {
+        let is_fresh = |entry: &Entry| before.is_none_or(|it| it.entry(&entry.what).is_none());
+        let mut fresh = self.entries.lock().clone();
+        fresh.retain(is_fresh);
+        for (name, view) in self.named_views(&fresh) {
+            self.warn_of_time(&name, &view);
+        }
+    }
+
     /// What is known of the files of one that goes on.
     fn entry(&self, of: &What) -> Option<Entry> {
         let entries = self.entries.lock();
@@ -103,9 +113,6 @@ impl TlsStore {
             let (tls, entry) = tls.transpose()?.unzip();
             fresh.extend(entry);
             store.upstreams.push(tls);
-        }
-        for (name, view) in store.named_views(&fresh) {
-            store.warn_of_time(&name, &view);
         }
         entries.extend(fresh);
         *store.entries.get_mut() = entries;
