@@ -350,9 +350,14 @@ impl Reloader {
 }
 
 /// Follows the file for as long as it is polled, and tries again what was refused; at once over
-/// where there is none.
+/// where there is none, or a pipe, which was read once and has nothing more to say.
 pub(crate) async fn watch_file(reloader: &Reloader) {
     let Some(path) = reloader.gateway().config.origin.file().map(Path::to_owned) else { return };
+    let read = path.clone();
+    let is_pipe = move || std::fs::metadata(read).is_ok_and(|known| !known.is_file());
+    if tokio::task::spawn_blocking(is_pipe).await.unwrap_or(false) {
+        return;
+    }
     let mut watch = FileWatch::new(LOOK_EVERY, MAX_BYTES);
     let follow = async {
         loop {
