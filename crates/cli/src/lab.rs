@@ -28,10 +28,14 @@ pub enum Judged {
 }
 
 /// The files that are built in.
-pub const FILES: [(&str, &str); 4] = [
+pub const FILES: &[(&str, &str)] = &[
     ("burst-collapse", include_str!("../../../scenarios/burst-collapse.toml")),
     ("contention", include_str!("../../../scenarios/contention.toml")),
+    ("hedging", include_str!("../../../scenarios/hedging.toml")),
+    ("hedging-under-load", include_str!("../../../scenarios/hedging-under-load.toml")),
+    ("refresh", include_str!("../../../scenarios/refresh.toml")),
     ("retry-budget", include_str!("../../../scenarios/retry-budget.toml")),
+    ("shuffle-sharding", include_str!("../../../scenarios/shuffle-sharding.toml")),
     ("stalled-link", include_str!("../../../scenarios/stalled-link.toml")),
 ];
 

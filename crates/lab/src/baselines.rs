@@ -8,6 +8,7 @@
 //! | share | while failed attempts are at most a share of first ones, since the start |
 
 mod queues;
+mod xfetch;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::span::{Span, check};
 
 pub use queues::QueueRule;
 pub(crate) use queues::QueueState;
+pub(crate) use xfetch::refreshes;
 
 /// A client that tries again by a rule that is not ours.
 #[derive(Clone, Debug, PartialEq)]

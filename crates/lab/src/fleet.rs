@@ -43,6 +43,7 @@ use crate::rate::Rate;
 use crate::server::Queue;
 use crate::span::{Span, check};
 
+pub(crate) use caller::CALL;
 pub use heat::Heat;
 pub use keys::Keys;
 pub use later::{Form, Later, Wait};

@@ -5,6 +5,9 @@
 //! kind. Nothing outside a model's file and the list of [`KINDS`] knows of the model.
 
 mod contention;
+mod fanout;
+mod refresh;
+mod sharding;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +31,8 @@ pub(crate) struct Kind {
 }
 
 /// Every kind.
-pub(crate) const KINDS: [&Kind; 1] = [&contention::KIND];
+pub(crate) const KINDS: [&Kind; 4] =
+    [&contention::KIND, &fanout::KIND, &refresh::KIND, &sharding::KIND];
 
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,6 +55,20 @@ pub(crate) trait Setup: fmt::Debug + Send + Sync {
     }
 }
 
+/// A digest of what happens to a model that has no engine; equal for equal runs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Digest(u64);
+
+impl Digest {
+    const fn add(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(DIGEST);
+    }
+
+    const fn sum(self) -> u64 {
+        self.0
+    }
+}
+
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Numbers {
@@ -61,3 +79,6 @@ pub(crate) struct Numbers {
     /// A digest of everything that happened.
     pub(crate) digest: u64,
 }
+
+/// Odd, with its bits well mixed. Source: own choice (digits of pi).
+const DIGEST: u64 = 0x517C_C1B7_2722_0A95;

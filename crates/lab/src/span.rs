@@ -9,6 +9,7 @@
 //! | Pareto, bounded | heavy tail; a few take as long as all others together | by its bounds |
 //! | two points | usual, and now and then rare | by the share |
 //! | normal, folded | around a mean, mirrored at zero | about as given |
+//! | survival, in pieces | shares that take longer than times, a power law from each to the next | by its pieces |
 //! | trace | one of what was recorded, each as likely | of the record |
 //!
 //! Each span is drawn to the nanosecond. [`Span::mean`] and [`Span::second_moment`] are exact, for
@@ -49,6 +50,8 @@ enum Law {
         mean: f64,
         deviation: f64,
     },
+    /// Seconds, and the share that takes longer.
+    Survival(Arc<[(f64, f64)]>),
     Trace(Arc<[Duration]>),
 }
 
@@ -130,6 +133,29 @@ impl Span {
         Ok(Self(Law::Normal { mean, deviation }))
     }
 
+    /// By the shares, from 1 down, that take longer than some times, from the least up: between two
+    /// of them, and beyond the last, the share falls by a power of the time.
+    ///
+    /// # Errors
+    /// Fewer than two, a first share other than 1, a time of zero, or one of either that is not
+    /// beyond the one before.
+    pub fn survival(points: &[(Duration, f64)]) -> Result<Self, ConfigError> {
+        let points: Vec<_> =
+            points.iter().map(|(time, share)| (time.as_secs_f64(), *share)).collect();
+        let rises = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 > pair[1].1;
+        let begins = points.first().is_some_and(|(time, share)| *time > 0.0 && *share >= 1.0);
+        let ends = points.last().is_some_and(|(_, share)| *share > 0.0);
+        if points.len() < 2 || !begins || !ends || !points.windows(2).all(rises) {
+            let allowed = "two or more of a time and the share that takes longer: times that \
+                           rise from above 0, shares that fall from 1 and stay above 0";
+            return Err(ConfigError::new("survival", format!("{points:?}"), allowed));
+        }
+        if points[0].1 > 1.0 {
+            return Err(ConfigError::new("survival", points[0].1, "a first share of 1"));
+        }
+        Ok(Self(Law::Survival(points.into())))
+    }
+
     /// One of these, each as likely as the others.
     ///
     /// # Errors
@@ -165,6 +191,13 @@ impl Span {
                 }
             }
             Law::Normal { mean, deviation } => (mean + deviation * draw.normal()).abs(),
+            Law::Survival(points) => {
+                let share = draw.unit();
+                let pieces = points.windows(2);
+                let piece = pieces.clone().find(|piece| share >= piece[1].1).or(pieces.last());
+                let (from, exponent) = piece.map_or(((0.0, 1.0), -1.0), falls);
+                from.0 * libm::pow(share / from.1, 1.0 / exponent)
+            }
         };
         seconds_to_span(seconds)
     }
@@ -211,12 +244,36 @@ impl Span {
             Law::Normal { mean, deviation } => {
                 raised(*mean) + f64::from(power - 1) * deviation * deviation
             }
+            Law::Survival(points) => of_survival(points, k),
             Law::Trace(recorded) => {
                 let sum: f64 = recorded.iter().map(|span| raised(span.as_secs_f64())).sum();
                 sum / recorded.len() as f64
             }
         }
     }
+}
+
+/// Where a piece of a survival function begins, and its exponent, which is below zero.
+fn falls(piece: &[(f64, f64)]) -> ((f64, f64), f64) {
+    let (from, to) = (piece[0], piece[1]);
+    (from, libm::log(to.1 / from.1) / libm::log(to.0 / from.0))
+}
+
+/// The mean of the `k`-th power: tᵏ of the least time, and ∫ k tᵏ⁻¹ S(t) dt from there on.
+fn of_survival(points: &[(f64, f64)], k: f64) -> f64 {
+    let last = points.len() - 2;
+    let pieces = points.windows(2).enumerate().map(|(place, piece)| {
+        let ((time, share), exponent) = falls(piece);
+        let power = k + exponent;
+        // From the time of the piece to `to` times that.
+        let until = |to: f64| match power.abs() < 1e-9 {
+            true => libm::log(to),
+            false => (libm::pow(to, power) - 1.0) / power,
+        };
+        let end = if place == last { f64::INFINITY } else { piece[1].0 / time };
+        k * share * libm::pow(time, k) * until(end)
+    });
+    libm::pow(points[0].0, k) + pieces.sum::<f64>()
 }
 
 /// A time of so many seconds, to the nearest nanosecond; none below zero.
@@ -283,6 +340,35 @@ mod tests {
     }
 
     #[test]
+    fn a_survival_function_is_met_at_its_points_between_and_beyond() {
+        let points = [(millis(1), 1.0), (millis(4), 0.5), (millis(16), 0.02)];
+        let span = Span::survival(&points).unwrap();
+        let mut draw = Draws::new(7).stream(0, Purpose::Service);
+        let n = 200_000;
+        let drawn: Vec<_> = (0..n).map(|_| span.draw(&mut draw)).collect();
+        assert!(drawn.iter().all(|time| *time >= millis(1)));
+        // Half way in the logarithm of time is half way in that of the share.
+        let between = (0.5_f64 * 0.02).sqrt();
+        for (time, share) in [(4, 0.5), (8, between), (16, 0.02), (64, 0.02 * 0.04)] {
+            let above = drawn.iter().filter(|drawn| **drawn > millis(time)).count();
+            let error = 5.0 * (share * (1.0 - share) / f64::from(n)).sqrt();
+            let measured = above as f64 / f64::from(n);
+            assert!((measured - share).abs() < error, "{time}: {measured}, not {share}");
+        }
+        let mean = drawn.iter().map(Duration::as_secs_f64).sum::<f64>() / f64::from(n);
+        assert!((mean / span.mean() - 1.0).abs() < 0.01, "{mean}, not {}", span.mean());
+        // S(t) = t⁻¹ to 2 s and t⁻³ · 4 beyond: by hand 1 + ln 2 + ½/2 · 2, and the square
+        // 1 + 2 · 1 + 2 · ½ · 4.
+        let seconds = |seconds| Duration::from_secs(seconds);
+        let by_hand = [(seconds(1), 1.0), (seconds(2), 0.5), (seconds(4), 0.0625)];
+        let by_hand = Span::survival(&by_hand).unwrap();
+        assert!((by_hand.mean() - (1.0 + 2.0_f64.ln() + 0.5)).abs() < 1e-9);
+        assert!((by_hand.second_moment() - 7.0).abs() < 1e-9);
+        let heavy = [(seconds(1), 1.0), (seconds(2), 0.5)];
+        assert!(Span::survival(&heavy).unwrap().mean().is_infinite());
+    }
+
+    #[test]
     fn bounds_hold_at_both_ends() {
         let pareto = Span::pareto(millis(1), millis(20), 0.5).unwrap();
         let mut draw = Draws::new(6).stream(0, Purpose::Service);
@@ -303,11 +389,26 @@ mod tests {
             Span::two_points(millis(1), millis(2), 1.5),
             Span::normal(millis(10), millis(3)),
             Span::trace(&[]),
+            Span::survival(&[(millis(1), 1.0)]),
+            Span::survival(&[(millis(1), 0.9), (millis(2), 0.5)]),
+            Span::survival(&[(millis(1), 1.5), (millis(2), 0.5)]),
+            Span::survival(&[(millis(1), 1.0), (millis(1), 0.5)]),
+            Span::survival(&[(millis(1), 1.0), (millis(2), 0.0)]),
         ];
         let told: Vec<_> =
             refused.iter().map(|span| span.clone().unwrap_err().to_string()).collect();
-        let fields =
-            ["most", "sigma", "sigma", "exponent", "least", "most", "share", "deviation", "trace"];
+        let mut fields = vec![
+            "most",
+            "sigma",
+            "sigma",
+            "exponent",
+            "least",
+            "most",
+            "share",
+            "deviation",
+            "trace",
+        ];
+        fields.extend(["survival"; 5]);
         for (said, field) in told.iter().zip(fields) {
             assert!(said.starts_with(&format!("field `{field}`")), "{said}");
         }

@@ -182,7 +182,7 @@ impl World<'_> {
 }
 
 /// Every call: repeatable, and this layer owns its retries.
-pub(super) const CALL: Call = Call {
+pub(crate) const CALL: Call = Call {
     lane: 0,
     safety: Safety::Idempotent,
     owner: true,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_policy::units::parse_rate;
-use seawall_policy::{ConfigError, StackParams, Timestamp};
+use seawall_policy::{ConfigError, Timestamp};
 
 use super::course::USUAL;
 use super::mistake::Mistake;
 use super::node::{Node, Value};
-use super::policy::{baseline, policy};
+use super::policy::{baseline, params};
 use super::section::{LONGEST_RUN, Read, Section, duration};
 use super::server;
 use super::threshold::Unit;
@@ -103,9 +103,7 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     let network = section.inner("network", &["delay", "loss"])?;
     let calls_until = run.point("calls_until")?.ok_or_else(|| run.missing("calls_until"))?;
     let delay = network.as_ref().and_then(|network| network.node("delay"));
-    let empty = Node { at: 0, value: Value::Table(Vec::new()) };
-    let config = policy(section.node("policy").unwrap_or(&empty), "policy")?;
-    let policy = StackParams::new(&config).map_err(|error| section.by(&error, "policy"))?;
+    let policy = params(section)?;
     let sharing = [("each", Sharing::Each), ("all", Sharing::All)];
     let read = Fleet {
         clients: size.count("clients", 1..=MOST_CLIENTS)?.ok_or_else(|| size.missing("clients"))?,
@@ -243,7 +241,7 @@ pub(crate) fn span(node: &Node, path: &str) -> Read<Span> {
     if !matches!(node.value, Value::Table(_)) {
         return duration(node, path).map(Span::fixed);
     }
-    let kinds: [&[&str]; 8] = [
+    let kinds: [&[&str]; 9] = [
         &["exponential"],
         &["uniform"],
         &["normal", "deviation"],
@@ -251,6 +249,7 @@ pub(crate) fn span(node: &Node, path: &str) -> Read<Span> {
         &["pareto", "exponent"],
         &["usual", "rare", "share"],
         &["trace"],
+        &["survival"],
         &["pace"],
     ];
     let any = Section::new(node, path, &kinds.concat())?;
@@ -298,6 +297,7 @@ fn law(read: &Section<'_>, kind: &str) -> Read<Result<Span, ConfigError>> {
             Span::two_points(time("usual")?, time("rare")?, share)
         }
         "trace" => Span::trace(&times("trace")?),
+        "survival" => Span::survival(&points(read)?),
         // One after another at a rate, for what is no whole number of milliseconds.
         _ => {
             let text = read.text("pace")?.unwrap_or_default();
@@ -305,6 +305,19 @@ fn law(read: &Section<'_>, kind: &str) -> Read<Result<Span, ConfigError>> {
             Ok(Span::fixed(rate.period / rate.count.get()))
         }
     })
+}
+
+/// Times, and the shares that take longer.
+fn points(read: &Section<'_>) -> Read<Vec<(Duration, f64)>> {
+    let point = |(path, node): &(String, &Node)| {
+        let allowed = "a duration and the share that takes longer, like [\"4ms\", 0.5]";
+        let refused = || Mistake::refused(node.at, path, node.shown(), allowed);
+        let Value::List(pair) = &node.value else { return Err(refused()) };
+        let [time, share] = &pair[..] else { return Err(refused()) };
+        let Value::Bare(number) = &share.value else { return Err(refused()) };
+        Ok((duration(time, path)?, number.parse().map_err(|_| refused())?))
+    };
+    read.list("survival")?.iter().map(point).collect()
 }
 
 /// Clients of a fleet. Source: own choice.

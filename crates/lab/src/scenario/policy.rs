@@ -5,20 +5,27 @@ use std::time::Duration;
 
 use seawall_policy::{
     Backoff, BackoffOptions, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
-    FinagleBudget, GrpcThrottle, Jitter, Ratio, RetryOptions, StackConfig, StackParams,
-    SuccessBudget,
+    FinagleBudget, GrpcThrottle, HedgeDelay, HedgeOptions, HedgeParams, Jitter, Ratio,
+    RetryOptions, StackConfig, StackParams, SuccessBudget,
 };
 
 use super::mistake::Mistake;
 use super::model::span;
-use super::node::Node;
+use super::node::{Node, Value};
 use super::section::{Read, Section};
 use crate::baselines::{Baseline, Gate};
 use crate::span::Span;
 
+/// The policy of a file, that of the gateway where it says nothing.
+pub(crate) fn params(whole: &Section<'_>) -> Read<StackParams> {
+    let empty = Node { at: 0, value: Value::Table(Vec::new()) };
+    let config = policy(whole.node("policy").unwrap_or(&empty), "policy")?;
+    StackParams::new(&config).map_err(|error| whole.by(&error, "policy"))
+}
+
 /// Reads the section `policy`; what it leaves out is as in the gateway.
-pub(crate) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
-    let keys = ["timeouts", "retry", "retry_budget", "breaker", "bulkhead"];
+fn policy(node: &Node, path: &str) -> Read<StackConfig> {
+    let keys = ["timeouts", "retry", "retry_budget", "hedge", "breaker", "bulkhead"];
     let section = Section::new(node, path, &keys)?;
     let mut config = StackConfig {
         total: Some(TOTAL),
@@ -42,6 +49,7 @@ pub(crate) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
         false => Some(again(&section)?),
     };
     config.budget = paid(&section)?;
+    config.hedge = beside(&section, &config)?;
     config.breaker = opens(&section, config.attempt_timeout, is_asked)?;
     config.bulkhead = holds(&section)?;
     match StackParams::new(&config) {
@@ -161,6 +169,41 @@ fn of_kind(kind: usize, read: &Section<'_>) -> Read<BudgetOptions> {
             .into()
         }
     })
+}
+
+/// When a second attempt goes beside a slow one.
+fn beside(section: &Section<'_>, config: &StackConfig) -> Read<Option<HedgeOptions>> {
+    let keys = ["delay", "delay_min", "max_extra", "max_load", "same_endpoint"];
+    if section.is_off("hedge") {
+        return Ok(None);
+    }
+    let Some(read) = section.inner("hedge", &keys)? else { return Ok(None) };
+    if config.retry.is_none_or(|retry| retry.max_attempts < 2) {
+        return Err(section.refused("hedge", "two or more of retry.max_attempts, or no hedge"));
+    }
+    let attempt = config.attempt_timeout.unwrap_or(ATTEMPT) - MILLISECOND;
+    let default = HedgeOptions::default();
+    let delay = match read.text("delay")?.map(|text| (text, text.strip_prefix('p'))) {
+        None => default.delay,
+        Some((_, Some(percent))) => match format!("{percent}%").parse() {
+            Ok(share) => HedgeDelay::Quantile(share),
+            Err(_) => return Err(read.refused("delay", "p50 to p99.9, or a time such as 20ms")),
+        },
+        Some(_) => {
+            read.duration("delay", MILLISECOND..=attempt)?.map_or(default.delay, HedgeDelay::Fixed)
+        }
+    };
+    let ratio =
+        |key, default| -> Read<Ratio> { Ok(read.ratio(key, Ratio::ONE)?.unwrap_or(default)) };
+    let options = HedgeOptions {
+        delay,
+        delay_min: read.duration("delay_min", MILLISECOND..=attempt)?.unwrap_or(default.delay_min),
+        max_extra: ratio("max_extra", default.max_extra)?,
+        max_load: ratio("max_load", default.max_load)?,
+        same_endpoint: read.flag("same_endpoint")?.unwrap_or(default.same_endpoint),
+    };
+    HedgeParams::new(options).map_err(|error| read.by(&error, "delay"))?;
+    Ok(Some(options))
 }
 
 fn opens(

@@ -81,6 +81,11 @@ impl<'a> Section<'a> {
         self.inner(key, keys)?.ok_or_else(|| self.missing(key))
     }
 
+    /// What was read of a key that must be there.
+    pub(crate) fn needed<T>(&self, key: &str, read: Option<T>) -> Read<T> {
+        read.ok_or_else(|| self.missing(key))
+    }
+
     /// The tables under a key, with their paths; none if it is not there.
     pub(crate) fn list(&self, key: &str) -> Read<Vec<(String, &'a Node)>> {
         let Some(node) = self.node(key) else { return Ok(Vec::new()) };

@@ -341,6 +341,9 @@ pub(super) fn shown(number: f64, unit: Unit) -> String {
         return "never".to_owned();
     }
     match unit {
+        // What is next to nothing has the digits that tell it from nothing.
+        Unit::Share if number > 0.0 && number < 1e-6 => format!("{:.1e}%", number * 100.0),
+        Unit::Share if number > 0.0 && number < 0.001 => format!("{:.4}%", number * 100.0),
         Unit::Share => format!("{:.1}%", number * 100.0),
         Unit::Times => format!("{number:.3}x"),
         Unit::Time => format_duration(Duration::from_secs_f64(number.max(0.0))),
