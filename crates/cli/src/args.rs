@@ -72,6 +72,45 @@ pub enum LabCommand {
     /// Run scenarios and judge them.
     #[command(after_help = LAB_EXIT)]
     Run(LabRunArgs),
+    /// Write a scenario to begin with, every part of it explained.
+    New(LabNewArgs),
+    /// Draw the stability map of a scenario: from which loads and triggers it recovers.
+    #[command(after_help = MAP_EXIT)]
+    Map(LabMapArgs),
+}
+
+/// `seawall lab new`.
+#[derive(Debug, Args)]
+pub struct LabNewArgs {
+    /// What it is called: a to z, 0 to 9 and -.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Where to write it; nothing that is there is written over [default: NAME.toml].
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// `seawall lab map`.
+#[derive(Debug, Args)]
+pub struct LabMapArgs {
+    /// A scenario with a section [map], by name or path.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// How many seeds for each point, from 0 on.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub seeds: u32,
+    /// How many clients, at every point [default: as the file says].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
+    pub clients: Option<u32>,
+    /// Threads; they change nothing of what is printed [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Write every point and the margin to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw it into this file: one page of HTML that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `seawall lab explain`.
@@ -112,6 +151,9 @@ pub struct LabRunArgs {
     /// Write a report with plots to this file: one page of HTML that needs nothing else.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write tables with intervals to this file, as Markdown.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
     /// Write the verdicts to this file, as JUnit XML.
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
@@ -173,6 +215,8 @@ const DEMO_EXIT: &str = "Exits with 0 if the protected side met its bars, 1 if n
 const PROBE_EXIT: &str = "Exits with 0 for yes, 1 for no, 2 if nobody answers within a second.";
 const LAB_EXIT: &str = "Exits with 0 if every scenario passes, 1 if one fails, 2 if one could not run \
                         or is invalid, that is, a control did not fail.";
+const MAP_EXIT: &str = "Exits with 0 if it recovers at the operating point, 1 if not with every seed, \
+                        2 if it could not run.";
 const CHECK_EXIT: &str = "Exits with 0 if the file can be run, 1 if not, 2 if it cannot be read.";
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! `seawall lab`: scenarios on a simulated fleet, from their files to a verdict.
 
 mod html;
+mod map;
+mod markdown;
+mod new;
 mod progress;
 mod report;
 mod run;
@@ -36,6 +39,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("refresh", include_str!("../../../scenarios/refresh.toml")),
     ("retry-budget", include_str!("../../../scenarios/retry-budget.toml")),
     ("shuffle-sharding", include_str!("../../../scenarios/shuffle-sharding.toml")),
+    ("stability", include_str!("../../../scenarios/stability.toml")),
     ("stalled-link", include_str!("../../../scenarios/stalled-link.toml")),
 ];
 
@@ -50,6 +54,8 @@ pub fn lab(command: &LabCommand) -> anyhow::Result<Judged> {
             io::stdout().write_all(load(&args.name)?.scenario.page().as_bytes())?;
         }
         LabCommand::Run(args) => return run::run(args),
+        LabCommand::Map(args) => return map::map(args),
+        LabCommand::New(args) => new::new(args)?,
     }
     Ok(Judged::Passed)
 }

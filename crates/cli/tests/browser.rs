@@ -134,6 +134,15 @@ fn the_report_fits_a_phone_and_a_desktop_light_and_dark() {
 }
 
 #[test]
+fn a_map_fits_as_well() {
+    let scratch = Scratch::new();
+    let [scenario, page] = ["storm.toml", "map.html"].map(|name| scratch.file(name));
+    lab(&["new", "storm", "--file", scenario.to_str().unwrap()]);
+    lab(&["map", scenario.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    check(&scratch, &page);
+}
+
+#[test]
 fn the_check_finds_what_is_wrong_with_a_page() {
     let scratch = Scratch::new();
     let page = "<body style='margin:0'><div style='width:500px'>x</div><svg viewBox='0 0 10 10' \

@@ -121,6 +121,74 @@ fn the_report_is_one_file_that_needs_nothing_else() {
 }
 
 #[test]
+fn a_new_scenario_passes_and_has_a_map() {
+    let files = [Scratch::new("new.toml"), Scratch::new("map.json"), Scratch::new("map.html")];
+    let [file, json, html] = [0, 1, 2].map(|place| files[place].path());
+    let made = lab(&["new", "my-storm", "--file", file]);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert!(text(&made.stdout).contains(&format!("seawall lab run {file}")));
+    assert_eq!(lab(&["new", "my-storm", "--file", file]).status.code(), Some(2), "it is there");
+    assert_eq!(lab(&["new", "My storm"]).status.code(), Some(2));
+    let ran = lab(&["run", file]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stdout));
+    assert!(text(&ran.stdout).starts_with("PASS  my-storm  "));
+
+    let maps = ["1", "2"].map(|threads| {
+        let map = lab(&["map", file, "--threads", threads, "--json", json, "--html", html]);
+        assert_eq!(map.status.code(), Some(0), "{}", text(&map.stderr));
+        assert!(map.stderr.is_empty());
+        let written = [json, html].map(|file| fs::read_to_string(file).unwrap());
+        (text(&map.stdout), written)
+    });
+    assert_eq!(maps[0], maps[1]);
+    let (told, [json, html]) = &maps[0];
+    for line in [
+        "      10 s  ░    [░]    ░     █",
+        "           50%   70%   90%   110%  load",
+        "  slow for 10 s: recovers up to load 90%; here 70%, a margin of +28.6%",
+    ] {
+        assert!(told.lines().any(|told| told == line), "{line}\n{told}");
+    }
+    assert!(!told.contains('\x1b') && told.lines().all(|line| line == line.trim_end()));
+    let json: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(json["largest_load_ratio_that_recovers"], 0.9);
+    assert_eq!(json["spots"].as_array().unwrap().len(), 16);
+    assert!(html.contains("operating point") && !html.contains("http"));
+
+    // A point from which it does not recover is an answer as well.
+    let over = fs::read_to_string(file).unwrap().replace("\"70%\", \"10 s\"", "\"110%\", \"10 s\"");
+    fs::write(file, over).unwrap();
+    assert_eq!(lab(&["map", file, "--seeds", "1"]).status.code(), Some(1));
+    assert_eq!(lab(&["map", "contention"]).status.code(), Some(2), "it has no map");
+}
+
+#[test]
+fn tables_say_what_every_arm_came_to_and_where_a_baseline_is_better() {
+    let files = [Scratch::new("1.md"), Scratch::new("2.md")];
+    let pages = [("1", &files[0]), ("2", &files[1])].map(|(threads, file)| {
+        let run = ["run", "contention", "--seeds", "9", "--threads", threads];
+        let ran = lab(&[&run[..], &["--markdown", file.path()]].concat());
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+        fs::read_to_string(&file.0).unwrap()
+    });
+    assert_eq!(pages[0], pages[1]);
+    for part in [
+        "| [contention](#contention) | pass | 9 | 81 | `",
+        "](../scenarios/contention.md).\n\n### 10 clients\n\n| arm | writes | ended | |\n|---|--:|--:|---|\n",
+        "\n| **full jitter** | ",
+        " | control: misses `few-of-100`, as it must |\n",
+    ] {
+        assert!(pages[0].contains(part), "{part}\n{}", pages[0]);
+    }
+    let file = Scratch::new("3.md");
+    let case = ["run", "retry-budget", "--case", "all fail", "--seeds", "2"];
+    assert!(lab(&[&case[..], &["--markdown", file.path()]].concat()).status.success());
+    let page = fs::read_to_string(&file.0).unwrap();
+    let better = "- all fail, `bounded`: 1.000x ±0.000x with “10% of first tries”, 1.020x ±";
+    assert!(page.contains(better), "{page}");
+}
+
+#[test]
 fn a_failing_scenario_says_how_to_replay_it_and_the_exit_code_tells() {
     let file = Scratch::new("wrong.toml");
     let right = fs::read_to_string(root().join("scenarios/burst-collapse.toml")).unwrap();

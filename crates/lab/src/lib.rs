@@ -70,7 +70,8 @@ pub use fleet::{
 pub use models::{Contended, Contention};
 pub use rate::Rate;
 pub use scenario::{
-    Course, Fate, Number, Outcome, Over, Plan, Role, Row, Scenario, ScenarioError, Seeded, Verdict,
+    Course, Fate, Map, MapAxis, Number, Outcome, Over, Plan, Role, Row, Scenario, ScenarioError,
+    Seeded, Spot, Verdict,
 };
 pub use seeds::over_seeds;
 pub use server::{Arrived, Coming, Discipline, Drop, Next, Order, Queue, Server};

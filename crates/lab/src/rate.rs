@@ -52,6 +52,13 @@ impl Rate {
         self.steps[begun.max(1) - 1].1
     }
 
+    /// The most calls a second before `until`.
+    #[must_use]
+    pub fn most(&self, until: Timestamp) -> f64 {
+        let before = self.steps.iter().filter(|(from, _)| *from < until);
+        before.map(|(_, rate)| *rate).fold(0.0, f64::max)
+    }
+
     /// When `calls` calls are to be expected since `now`; never, if there are no more so many.
     #[must_use]
     pub fn after(&self, now: Timestamp, calls: f64) -> Timestamp {

@@ -10,7 +10,9 @@
 //! sections that describe the model otherwise; every combination is built, and so checked, when the
 //! file is read. Runs of one case and seed have the same calls, network and work in every arm.
 
+mod advice;
 mod course;
+mod map;
 mod mistake;
 mod model;
 mod node;
@@ -22,6 +24,7 @@ mod threshold;
 mod verdict;
 
 pub use course::{Course, Number, Over};
+pub use map::{Map, MapAxis, Spot};
 pub use mistake::ScenarioError;
 pub use verdict::{Fate, Outcome, Plan, Row, Seeded, Verdict};
 
@@ -32,6 +35,7 @@ pub(crate) use policy::{params, waits};
 pub(crate) use section::{Read, Section};
 pub(crate) use threshold::Unit;
 
+use map::Atlas;
 use mistake::Mistake;
 use model::{Model, kind, sections};
 use node::{Node, Value};
@@ -51,6 +55,7 @@ pub struct Scenario {
     arms: Vec<Arm>,
     cells: Vec<Cell>,
     thresholds: Vec<Threshold>,
+    atlas: Option<Atlas>,
     text: String,
 }
 
@@ -206,6 +211,7 @@ fn read(text: &str) -> Read<Scenario> {
         "case",
         "arm",
         "threshold",
+        "map",
     ];
     let section = Section::new(&file, "", &[&about[..], &sections()].concat())?;
     if section.count("schema", 1..=1)?.is_none() {
@@ -229,6 +235,11 @@ fn read(text: &str) -> Read<Scenario> {
         }
     }
     let thresholds = thresholds(&section, &names, &all, &ours, kind)?;
+    let atlas = Atlas::read(&section, &names, &all, |case, arm| {
+        let (_, over) = cases.iter().find(|(name, _)| name == case)?;
+        let (arm, node) = arms.iter().find(|(known, _)| known.name == arm)?;
+        arm.cases.iter().any(|name| name == case).then(|| base.under(over).under(node))
+    })?;
     let name = section.said("name", MOST_NAME)?;
     if !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
         return Err(section.refused("name", "lower-case letters, digits and dashes"));
@@ -243,6 +254,7 @@ fn read(text: &str) -> Read<Scenario> {
         arms: arms.into_iter().map(|(arm, _)| arm).collect(),
         cells,
         thresholds,
+        atlas,
         text: text.to_owned(),
     };
     check(&section, &scenario)?;

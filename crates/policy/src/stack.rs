@@ -38,6 +38,7 @@ use crate::error::ConfigError;
 use crate::hedge::{HedgeDelay, HedgeOptions, HedgeParams};
 use crate::outlier::{OutlierOptions, OutlierParams};
 use crate::rate::{KeyedRateOptions, KeyedRateParams, RateOptions, RateParams};
+use crate::ratio::Ratio;
 use crate::retry::{RetryOptions, RetryParams};
 
 pub use dependency::{
@@ -203,6 +204,14 @@ impl StackParams {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// A warning if the dependency could not carry its retries at a peak load, a share of its
+    /// capacity: see [`BudgetParams::advice`]. Without retries or a budget there is none.
+    #[must_use]
+    pub fn advice_at(&self, peak_load: Ratio) -> Option<String> {
+        let budget = self.budget.as_ref().filter(|_| self.max_attempts() > 1)?;
+        budget.advice(peak_load)
     }
 
     /// Attempts in all, counting the first.

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use seawall_lab::{Outcome, Plan, Scenario, Verdict};
 
 use super::progress::Progress;
-use super::{FILES, Judged, Loaded, html, load, report, table};
+use super::{FILES, Judged, Loaded, html, load, markdown, report, table};
 use crate::args::LabRunArgs;
 use crate::terminal::wants_colour;
 
@@ -41,17 +41,17 @@ pub(super) fn run(args: &LabRunArgs) -> anyhow::Result<Judged> {
         table::write(&mut io::stdout(), &scenario, &outcome, &replay, colour)?;
         done.push(Done { scenario, plan, outcome, replay });
     }
-    let write = |path: &Path, text: String| {
-        fs::write(path, text).with_context(|| format!("write {}", path.display()))
-    };
     if let Some(path) = &args.json {
-        write(path, report::json(&done)?)?;
+        write_file(path, report::json(&done)?)?;
     }
     if let Some(path) = &args.html {
-        write(path, html::page(&done))?;
+        write_file(path, html::page(&done))?;
+    }
+    if let Some(path) = &args.markdown {
+        write_file(path, markdown::page(&done))?;
     }
     if let Some(path) = &args.junit {
-        write(path, report::junit(&done))?;
+        write_file(path, report::junit(&done))?;
     }
     let verdicts: Vec<_> = done.iter().map(|done| done.outcome.verdict).collect();
     Ok(match verdicts {
@@ -70,12 +70,21 @@ fn only(args: &LabRunArgs, name: &str) -> anyhow::Result<Loaded> {
 
 fn plan(args: &LabRunArgs, scenario: &Scenario) -> Plan {
     let seeds = args.seeds.unwrap_or(scenario.seeds());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Plan {
         seeds: args.seed.map_or_else(|| (0..seeds.into()).collect(), |seed| vec![seed]),
         clients: args.clients,
-        threads: args.threads.map_or(cores, usize::from),
+        threads: threads(args.threads),
     }
+}
+
+/// Threads that are asked for, or one for each core.
+pub(super) fn threads(asked: Option<u16>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    asked.map_or(cores, usize::from)
+}
+
+pub(super) fn write_file(path: &Path, text: String) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))
 }
 
 fn replay(args: &LabRunArgs, loaded: &Loaded) -> String {

@@ -327,3 +327,68 @@ fn a_model_of_one_kind_takes_no_section_of_the_other() {
     let error = told("[run]", "[contention]\nclients = 5\ndelay = \"1ms\"\n[run]");
     assert_eq!((error.line(), error.field()), (11, "run"), "{error}");
 }
+
+/// The section of a map, after [`RIGHT`].
+const MAP: &str = r#"
+[map]
+arm = "ours"
+here = ["low", "fails"]
+
+[[map.axis]]
+name = "load"
+points = [{ name = "low", calls = { rate = "50/s" } }, { name = "over", calls = { rate = "300/s" } }]
+
+[[map.axis]]
+name = "trigger"
+points = [{ name = "none", fault = [] }, { name = "fails" }]
+"#;
+
+#[test]
+fn a_map_tells_what_recovers_and_how_far_the_edge_is() {
+    // Fourteen seconds, as recovery looks ten ahead.
+    let text = format!("{RIGHT}{MAP}").replace("\"4s\"", "\"14s\"");
+    let scenario = parse(&text).unwrap();
+    let map = |threads| {
+        let plan = Plan { seeds: vec![0, 1], clients: None, threads };
+        scenario.map(&plan, || ()).unwrap()
+    };
+    assert_eq!(format!("{:?}", map(1)), format!("{:?}", map(3)));
+    let map = map(1);
+    assert_eq!((scenario.map_runs(2), map.runs), (8, 8));
+    let spot = |at: [usize; 2]| map.spot(&at).unwrap();
+    // 300 calls a second of 5 ms each are more than one worker does, with a trigger or without.
+    let never: Vec<_> = [[0, 0], [1, 0], [0, 1], [1, 1]].map(|at| spot(at).never).into();
+    assert_eq!(never, [0, 2, 0, 2]);
+    assert_eq!(map.here, [0, 1]);
+    let loads = [spot([0, 1]).load, spot([1, 1]).load];
+    assert_eq!(loads, [Some(0.25), Some(1.5)]);
+    assert_eq!(map.reach(&[1]).unwrap().at, [0, 1]);
+    assert_eq!(map.margin(), Some(0.0), "the next point of the axis is too much");
+    assert!(spot([0, 1]).advice.is_none());
+    assert!(spot([1, 1]).advice.as_ref().unwrap().contains("150%"), "{:?}", spot([1, 1]).advice);
+}
+
+#[test]
+fn a_map_that_cannot_be_drawn_is_refused() {
+    let right = format!("{RIGHT}{MAP}");
+    for (from, to, field, said) in [
+        ("\"low\", \"fails\"", "\"low\", \"fail\"", "map.here[1]", "one of none, fails"),
+        ("\"low\", \"fails\"", "\"low\"", "map.here", "of each axis"),
+        ("arm = \"ours\"", "arm = \"our\"", "map.arm", "did you mean `ours`?"),
+        ("{ name = \"fails\" }", "{ name = \"none\" }", "map.axis[1].points[1].name", "another"),
+        ("{ rate = \"300/s\" }", "{ rate = 300 }", "calls.rate", "a period"),
+        (
+            "\n[[map.axis]]\nname = \"trigger\"\n",
+            "\n[[axis]]\nname = \"trigger\"\n",
+            "axis",
+            "no such",
+        ),
+    ] {
+        assert!(right.contains(from), "{from}");
+        let error = parse(&right.replacen(from, to, 1)).unwrap_err();
+        assert_eq!(error.field(), field, "{error}");
+        assert!(error.said().contains(said), "{error}");
+    }
+    let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
+    assert_eq!(parse(RIGHT).unwrap().map(&plan, || ()).unwrap_err().field(), "map");
+}

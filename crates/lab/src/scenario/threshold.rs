@@ -297,7 +297,7 @@ fn one_arm(section: &Section<'_>, arms: &[String]) -> Read<String> {
 
 /// Seconds from `from` until ten begin whose goodput is 95 % of what is offered; infinite if none
 /// do.
-fn recovery(report: &Report, from: usize) -> f64 {
+pub(super) fn recovery(report: &Report, from: usize) -> f64 {
     const LOOK: usize = 10;
     let last = report.seconds.len().saturating_sub(LOOK);
     let healed = (from..last).find(|&second| {

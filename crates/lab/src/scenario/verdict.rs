@@ -7,7 +7,7 @@ use seawall_policy::ConfigError;
 
 use super::course::{self, Course, Taken};
 use super::model::Model;
-use super::threshold::{Came, Threshold, give_or_take, shown};
+use super::threshold::{Came, Side, Threshold, give_or_take, shown};
 use super::{Cell, Role, Scenario};
 use crate::seeds::over_seeds;
 use crate::stats::Interval;
@@ -99,6 +99,8 @@ pub struct Row {
     pub limit: f64,
     /// The same as a person reads it, with its side.
     pub limit_shown: String,
+    /// Whether it must not be more than that, rather than not less.
+    pub wants_less: bool,
     /// How far it is on the right side, as a share of the limit: of the seed that is worst, or of
     /// the mean if that is judged.
     pub margin: f64,
@@ -266,6 +268,7 @@ impl Scenario {
             shown: shown(measured.mean, unit),
             give_or_take: give_or_take(measured, unit),
             limit,
+            wants_less: threshold.side == Side::AtMost,
             limit_shown: format!("{} {}", threshold.side.sign(), shown(limit, unit)),
             margin,
             seed,
