@@ -33,9 +33,12 @@ pub enum Judged {
 /// The files that are built in.
 pub const FILES: &[(&str, &str)] = &[
     ("burst-collapse", include_str!("../../../scenarios/burst-collapse.toml")),
+    ("cache-flush", include_str!("../../../scenarios/cache-flush.toml")),
+    ("closed-loop", include_str!("../../../scenarios/closed-loop.toml")),
     ("contention", include_str!("../../../scenarios/contention.toml")),
     ("hedging", include_str!("../../../scenarios/hedging.toml")),
     ("hedging-under-load", include_str!("../../../scenarios/hedging-under-load.toml")),
+    ("limits", include_str!("../../../scenarios/limits.toml")),
     ("refresh", include_str!("../../../scenarios/refresh.toml")),
     ("retry-budget", include_str!("../../../scenarios/retry-budget.toml")),
     ("shuffle-sharding", include_str!("../../../scenarios/shuffle-sharding.toml")),

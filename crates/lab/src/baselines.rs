@@ -7,6 +7,7 @@
 //! | bucket | if there is more than one token, of which it takes one; every call brings a part of one |
 //! | share | while failed attempts are at most a share of first ones, since the start |
 
+mod limits;
 mod queues;
 mod xfetch;
 
@@ -17,6 +18,7 @@ use seawall_policy::ConfigError;
 use crate::draw::Draw;
 use crate::span::{Span, check};
 
+pub(crate) use limits::{LimitRule, LimitState};
 pub use queues::QueueRule;
 pub(crate) use queues::QueueState;
 pub(crate) use xfetch::refreshes;

@@ -12,7 +12,7 @@
 //! | `fleet` | clients, their policies, network and servers, and the report of a run |
 //! | [`baselines`] | other people's retries, to compare with |
 //! | `fault` | what goes wrong, where and when |
-//! | `models` | what is simulated that is no fleet: a row, a fan-out, a cache, queues by formula |
+//! | `models` | what is simulated that is no fleet: rows, fan-outs, caches, limits, queues by formula |
 //! | `seeds` | a run for every seed, over threads |
 //! | `scenario` | files that say what is simulated and what is enough, and the verdict |
 //!

@@ -4,8 +4,11 @@
 //! A scenario is of one [`Kind`], by the section it has; its thresholds name the numbers of that
 //! kind. Nothing outside a model's file and the list of [`KINDS`] knows of the model.
 
+mod cache;
 mod contention;
 mod fanout;
+mod limits;
+mod queue;
 mod refresh;
 mod sharding;
 
@@ -31,8 +34,15 @@ pub(crate) struct Kind {
 }
 
 /// Every kind.
-pub(crate) const KINDS: [&Kind; 4] =
-    [&contention::KIND, &fanout::KIND, &refresh::KIND, &sharding::KIND];
+pub(crate) const KINDS: &[&Kind] = &[
+    &cache::KIND,
+    &contention::KIND,
+    &fanout::KIND,
+    &limits::KIND,
+    &queue::KIND,
+    &refresh::KIND,
+    &sharding::KIND,
+];
 
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

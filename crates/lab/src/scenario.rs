@@ -31,7 +31,7 @@ pub use verdict::{Fate, Outcome, Plan, Row, Seeded, Verdict};
 use seawall_policy::ConfigError;
 
 pub(crate) use model::span;
-pub(crate) use policy::{params, waits};
+pub(crate) use policy::{config, params, waits};
 pub(crate) use section::{Read, Section};
 pub(crate) use threshold::Unit;
 

@@ -5,6 +5,7 @@
 //! | fixed | always the same | itself |
 //! | uniform | all between two ends alike | their middle |
 //! | exponential | no memory; most are short | as given |
+//! | two exponentials | the same, and now and then one of another mean | by the share |
 //! | log-normal | the middle of what servers really do | median · e^(σ²/2) |
 //! | Pareto, bounded | heavy tail; a few take as long as all others together | by its bounds |
 //! | two points | usual, and now and then rare | by the share |
@@ -32,6 +33,12 @@ enum Law {
     Uniform(Duration, Duration),
     /// Seconds.
     Exponential(f64),
+    /// Seconds, and the share of the rare one.
+    Exponentials {
+        usual: f64,
+        rare: f64,
+        share: f64,
+    },
     LogNormal {
         median: f64,
         sigma: f64,
@@ -81,6 +88,16 @@ impl Span {
     #[must_use]
     pub const fn exponential(mean: Duration) -> Self {
         Self(Law::Exponential(mean.as_secs_f64()))
+    }
+
+    /// Exponential, usually of the one mean, in this share of cases, 0 to 1, of the other.
+    ///
+    /// # Errors
+    /// A share outside that range.
+    pub fn exponentials(usual: Duration, rare: Duration, share: f64) -> Result<Self, ConfigError> {
+        check("share", share, 0.0, 1.0)?;
+        let (usual, rare) = (usual.as_secs_f64(), rare.as_secs_f64());
+        Ok(Self(Law::Exponentials { usual, rare, share }))
     }
 
     /// Log-normal, by its median and the deviation of its logarithm; 0 to 3.
@@ -178,6 +195,10 @@ impl Span {
                 return recorded[place];
             }
             Law::Exponential(mean) => mean * draw.exponential(),
+            Law::Exponentials { usual, rare, share } => {
+                let mean = if draw.happens(*share) { rare } else { usual };
+                mean * draw.exponential()
+            }
             Law::LogNormal { median, sigma } => median * libm::exp(sigma * draw.normal()),
             Law::Pareto { least, most, exponent } => {
                 let cut = 1.0 - libm::pow(least / most, *exponent);
@@ -200,6 +221,12 @@ impl Span {
             }
         };
         seconds_to_span(seconds)
+    }
+
+    /// Whether it is exponential, of one mean.
+    #[must_use]
+    pub const fn is_exponential(&self) -> bool {
+        matches!(self.0, Law::Exponential(_))
     }
 
     /// The mean, in seconds.
@@ -225,6 +252,9 @@ impl Span {
             }
             // k! · meanᵏ, for the two powers asked for.
             Law::Exponential(mean) => k * raised(*mean),
+            Law::Exponentials { usual, rare, share } => {
+                k * ((1.0 - share) * raised(*usual) + share * raised(*rare))
+            }
             Law::LogNormal { median, sigma } => {
                 raised(*median) * libm::exp(k * k * sigma * sigma / 2.0)
             }
@@ -327,6 +357,7 @@ mod tests {
             Span::fixed(millis(7)),
             Span::uniform(millis(2), millis(12)).unwrap(),
             Span::exponential(millis(7)),
+            Span::exponentials(millis(7), millis(70), 0.1).unwrap(),
             Span::log_normal(millis(7), 0.8).unwrap(),
             Span::pareto(millis(1), millis(1_000), 1.3).unwrap(),
             Span::pareto(millis(1), millis(100), 1.0).unwrap(),

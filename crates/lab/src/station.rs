@@ -48,6 +48,9 @@ pub struct Station {
     pub workers: u32,
     /// What is before them. Nobody says how long a job is wanted.
     pub queue: Queue,
+    /// Whoever waited longer for the answer does not take it, and asks again at once; as long as
+    /// new jobs come. `None`: every answer is taken.
+    pub patience: Option<Duration>,
     /// Jobs that come before it is measured.
     pub warm_up: u64,
     /// Jobs that are measured.
@@ -65,12 +68,16 @@ pub struct Measured {
     pub mean_sojourn: f64,
     /// Jobs that were refused or dropped, of all that came.
     pub refused: u64,
+    /// Answers that came too late and were asked for again.
+    pub again: u64,
     /// Jobs that came in a second, without those refused.
     pub per_second: f64,
     /// Jobs inside, averaged over time.
     pub inside: f64,
     /// Workers that had something to do, averaged over time.
     pub busy: f64,
+    /// Events that were simulated.
+    pub events: u64,
     /// A digest of everything that happened.
     pub digest: u64,
 }
@@ -90,9 +97,11 @@ impl Station {
             mean_sojourn: run.mean_sojourn.mean(),
             sojourn: run.sojourn,
             refused,
+            again: run.again,
             per_second: (self.jobs - refused) as f64 / seconds,
             inside: run.mean_inside,
             busy: run.mean_busy,
+            events: engine.handled(),
             digest: engine.digest(),
         }
     }
@@ -125,6 +134,7 @@ struct Run<'a> {
     sojourn: Times,
     mean_sojourn: Mean,
     refused: u64,
+    again: u64,
 }
 
 struct Client {
@@ -160,6 +170,7 @@ impl<'a> Run<'a> {
             sojourn: Times::new(),
             mean_sojourn: Mean::default(),
             refused: 0,
+            again: 0,
         }
     }
 
@@ -201,16 +212,20 @@ impl<'a> Run<'a> {
         }
         self.came += 1;
         self.clients[id as usize].came = now;
-        match self.server.arrive(now, Coming::of(Job { number, client: id, came: now })) {
-            Arrived::Begun(job) => self.work(engine, job),
-            Arrived::Queued(look_at) => engine.schedule(look_at, &mut self.host, LOOK),
-            Arrived::Displaced(job) | Arrived::Refused(job) => self.refuse(engine, &job),
-        }
+        self.arrives(engine, Job { number, client: id, came: now });
         self.go_on(engine);
         if matches!(self.station.source, Source::Open(_)) {
             self.think(engine, id);
         }
         self.note(now);
+    }
+
+    fn arrives(&mut self, engine: &mut Engine, job: Job) {
+        match self.server.arrive(engine.now(), Coming::of(job)) {
+            Arrived::Begun(job) => self.work(engine, job),
+            Arrived::Queued(look_at) => engine.schedule(look_at, &mut self.host, LOOK),
+            Arrived::Displaced(job) | Arrived::Refused(job) => self.refuse(engine, &job),
+        }
     }
 
     /// What follows for those that wait.
@@ -256,8 +271,17 @@ impl<'a> Run<'a> {
         let now = engine.now();
         let Some(job) = self.working[place as usize].take() else { return };
         self.free.push(place);
+        let sojourn: Duration = now.since(job.came);
+        let all_came = self.came >= self.station.warm_up + self.station.jobs;
+        if !all_came && self.station.patience.is_some_and(|patience| sojourn > patience) {
+            self.again += u64::from(self.counts(&job));
+            self.server.finish(now, 0);
+            self.arrives(engine, Job { came: now, ..job });
+            self.go_on(engine);
+            self.note(now);
+            return;
+        }
         if self.counts(&job) {
-            let sojourn: Duration = now.since(job.came);
             self.sojourn.record(sojourn);
             self.mean_sojourn.add(sojourn.as_secs_f64());
         }

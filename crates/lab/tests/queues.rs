@@ -33,7 +33,8 @@ fn run(source: Source, service: &Span, workers: u32, room: Option<u32>) -> Vec<M
 fn run_queue(source: Source, service: &Span, workers: u32, queue: Queue) -> Vec<Measured> {
     let jobs = jobs() / SEEDS.len() as u64;
     let warm_up = jobs / 10;
-    let station = Station { source, service: service.clone(), workers, queue, warm_up, jobs };
+    let service = service.clone();
+    let station = Station { source, service, workers, queue, patience: None, warm_up, jobs };
     over_seeds(&SEEDS, 2, |seed| station.run(seed))
 }
 
@@ -176,6 +177,7 @@ fn a_queue_is_the_same_to_the_last_event_however_many_threads_run_it() {
         service,
         workers: 1,
         queue: Queue::fifo(Some(50)),
+        patience: None,
         warm_up: 100,
         jobs: 2_000,
     };

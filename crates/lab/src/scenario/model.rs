@@ -45,7 +45,7 @@ pub(super) fn sections() -> Vec<&'static str> {
 
 /// The kind of model that a file is about; `None`: a fleet.
 pub(super) fn kind(file: &Section<'_>) -> Option<&'static Kind> {
-    KINDS.into_iter().find(|kind| file.node(kind.section).is_some())
+    KINDS.iter().copied().find(|kind| file.node(kind.section).is_some())
 }
 
 impl Model {
@@ -242,7 +242,7 @@ pub(crate) fn span(node: &Node, path: &str) -> Read<Span> {
         return duration(node, path).map(Span::fixed);
     }
     let kinds: [&[&str]; 9] = [
-        &["exponential"],
+        &["exponential", "rare", "share"],
         &["uniform"],
         &["normal", "deviation"],
         &["log_normal", "sigma"],
@@ -277,7 +277,13 @@ fn law(read: &Section<'_>, kind: &str) -> Read<Result<Span, ConfigError>> {
         _ => Err(read.refused(key, "two durations, like [\"1ms\", \"20ms\"]")),
     };
     Ok(match kind {
-        "exponential" => Ok(Span::exponential(time("exponential")?)),
+        "exponential" => match (read.node("rare"), read.share("share")?) {
+            (None, None) => Ok(Span::exponential(time("exponential")?)),
+            (_, share) => {
+                let share = share.ok_or_else(|| read.missing("share"))?;
+                Span::exponentials(time("exponential")?, time("rare")?, share)
+            }
+        },
         "uniform" => {
             let (least, most) = ends("uniform")?;
             Span::uniform(least, most)

@@ -18,9 +18,13 @@ use crate::span::Span;
 
 /// The policy of a file, that of the gateway where it says nothing.
 pub(crate) fn params(whole: &Section<'_>) -> Read<StackParams> {
+    StackParams::new(&config(whole)?).map_err(|error| whole.by(&error, "policy"))
+}
+
+/// The same, unchecked as a whole.
+pub(crate) fn config(whole: &Section<'_>) -> Read<StackConfig> {
     let empty = Node { at: 0, value: Value::Table(Vec::new()) };
-    let config = policy(whole.node("policy").unwrap_or(&empty), "policy")?;
-    StackParams::new(&config).map_err(|error| whole.by(&error, "policy"))
+    policy(whole.node("policy").unwrap_or(&empty), "policy")
 }
 
 /// Reads the section `policy`; what it leaves out is as in the gateway.

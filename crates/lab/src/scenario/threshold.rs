@@ -337,6 +337,9 @@ fn value(node: &Node, path: &str, unit: Unit) -> Read<f64> {
 
 /// A number as a person reads it.
 pub(super) fn shown(number: f64, unit: Unit) -> String {
+    if number.is_nan() {
+        return "-".to_owned();
+    }
     if !number.is_finite() {
         return "never".to_owned();
     }
