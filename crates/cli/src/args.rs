@@ -72,11 +72,28 @@ pub enum LabCommand {
     /// Run scenarios and judge them.
     #[command(after_help = LAB_EXIT)]
     Run(LabRunArgs),
+    /// Compare two runs: what is held or missed now, and which numbers have moved.
+    #[command(after_help = COMPARE_EXIT)]
+    Compare(LabCompareArgs),
     /// Write a scenario to begin with, every part of it explained.
     New(LabNewArgs),
     /// Draw the stability map of a scenario: from which loads and triggers it recovers.
     #[command(after_help = MAP_EXIT)]
     Map(LabMapArgs),
+}
+
+/// `seawall lab compare`.
+#[derive(Debug, Args)]
+pub struct LabCompareArgs {
+    /// What `seawall lab run --json` wrote of the first run.
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The same of the second.
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// Write all rows side by side to this file: one page of HTML that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `seawall lab new`.
@@ -215,6 +232,8 @@ const DEMO_EXIT: &str = "Exits with 0 if the protected side met its bars, 1 if n
 const PROBE_EXIT: &str = "Exits with 0 for yes, 1 for no, 2 if nobody answers within a second.";
 const LAB_EXIT: &str = "Exits with 0 if every scenario passes, 1 if one fails, 2 if one could not run \
                         or is invalid, that is, a control did not fail.";
+const COMPARE_EXIT: &str = "Exits with 0 if nothing that went right goes wrong or is gone, 1 if \
+                            something does, 2 if a file cannot be read.";
 const MAP_EXIT: &str = "Exits with 0 if it recovers at the operating point, 1 if not with every seed, \
                         2 if it could not run.";
 const CHECK_EXIT: &str = "Exits with 0 if the file can be run, 1 if not, 2 if it cannot be read.";

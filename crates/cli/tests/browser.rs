@@ -143,6 +143,18 @@ fn a_map_fits_as_well() {
 }
 
 #[test]
+fn two_runs_side_by_side_fit_as_well() {
+    let scratch = Scratch::new();
+    let [one, other, page] = ["1.json", "2.json", "pair.html"].map(|name| scratch.file(name));
+    for (seeds, file) in [("2", &one), ("3", &other)] {
+        lab(&["run", "contention", "--seeds", seeds, "--json", file.to_str().unwrap()]);
+    }
+    let files = [&one, &other].map(|file| file.to_str().unwrap());
+    lab(&["compare", files[0], files[1], "--html", page.to_str().unwrap()]);
+    check(&scratch, &page);
+}
+
+#[test]
 fn the_check_finds_what_is_wrong_with_a_page() {
     let scratch = Scratch::new();
     let page = "<body style='margin:0'><div style='width:500px'>x</div><svg viewBox='0 0 10 10' \

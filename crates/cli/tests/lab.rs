@@ -163,6 +163,42 @@ fn a_new_scenario_passes_and_has_a_map() {
 }
 
 #[test]
+fn two_runs_are_compared_row_by_row() {
+    let files = ["1.json", "2.json", "new.toml", "pair.html"].map(Scratch::new);
+    let [before, after, file, page] = [0, 1, 2, 3].map(|place| files[place].path());
+    let right = fs::read_to_string(root().join("scenarios/burst-collapse.toml")).unwrap();
+    fs::write(file, &right).unwrap();
+    assert!(lab(&["run", file, "--seeds", "3", "--json", before]).status.success());
+    let same = lab(&["compare", before, before]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+    assert_eq!(text(&same.stdout), "  0 changed, 6 alike\n");
+
+    let budget = r#"retry_budget = { ratio = "10%" }"#;
+    let wrong =
+        right.replacen(budget, r#"retry_budget = "off""#, 1).replace("a single try", "one try");
+    fs::write(file, wrong).unwrap();
+    assert_eq!(lab(&["run", file, "--seeds", "3", "--json", after]).status.code(), Some(1));
+    let worse = lab(&["compare", before, after, "--html", page]);
+    assert_eq!(worse.status.code(), Some(1), "{}", text(&worse.stderr));
+    let told = text(&worse.stdout);
+    let ends = |arm: &str| {
+        let line = told.lines().find(|line| line.contains(&format!("  {arm}  "))).unwrap();
+        line.rsplit("  ").next().unwrap().to_owned()
+    };
+    assert_eq!(["budget of 10%", "one try", "a single try"].map(ends), ["BROKEN", "new", "gone"]);
+    assert!(told.ends_with("  3 changed, 4 alike\n"), "{told}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("<tr class=\"broken\"><td>budget of 10%</td>") && !page.contains("http"));
+    assert_eq!(lab(&["compare", after, before]).status.code(), Some(1), "one try is gone");
+
+    fs::write(file, "{\"version\": 1}").unwrap();
+    let output = lab(&["compare", before, file]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(told.contains("not what `lab run --json` writes: scenarios: is missing"), "{told}");
+}
+
+#[test]
 fn tables_say_what_every_arm_came_to_and_where_a_baseline_is_better() {
     let files = [Scratch::new("1.md"), Scratch::new("2.md")];
     let pages = [("1", &files[0]), ("2", &files[1])].map(|(threads, file)| {

@@ -14,6 +14,8 @@ use seawall_policy::StopReason;
 use super::report::escaped;
 use super::run::Done;
 use super::svg::Svg;
+pub(super) use rows::bar;
+
 use charts::{LEVELS, LINES, Scale};
 
 /// The page of a run.

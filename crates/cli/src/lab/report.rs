@@ -38,6 +38,8 @@ fn row(row: &Row, replay: &str) -> Value {
         "asks": row.asks,
         "mean": row.measured.mean,
         "half_interval": row.measured.half,
+        "shown": row.shown,
+        "give_or_take": row.give_or_take,
         "limit": row.limit,
         "margin": row.margin,
         "worst_seed": row.seed,

@@ -18,19 +18,13 @@ pub(super) fn write(
     let word = verdict.as_str().to_uppercase();
     let word = painted(&word, paint_of(verdict), colour);
     writeln!(out, "{word}  {}  {}", scenario.name(), scenario.title())?;
-    let header = ["case", "arm", "threshold", "measured", "asked", "margin", ""].map(str::to_owned);
-    let rows = outcome.rows.iter().map(cells);
-    let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<_> = (0..7).map(|column| width(column).unwrap_or(0)).collect();
-    for (n, row) in rows.iter().enumerate() {
+    let header = ["case", "arm", "threshold", "measured", "asked", "margin"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(header).chain(outcome.rows.iter().map(cells)).collect();
+    for (n, line) in aligned(&rows).iter().enumerate() {
         let fate = n.checked_sub(1).map(|n| outcome.rows[n].fate);
-        let mut line = String::from(" ");
-        for (cell, width) in row.iter().zip(&widths).filter(|(_, width)| **width > 0).take(6) {
-            line.push_str(&format!(" {cell:<width$} "));
-        }
-        let last = painted(&row[6], fate.map_or(DIM, paint_of_fate), colour);
-        writeln!(out, "{}", format!("{line} {last}").trim_end())?;
+        let last = fate
+            .map_or_else(String::new, |fate| painted(fate.as_str(), paint_of_fate(fate), colour));
+        writeln!(out, "{}", format!("{line}  {last}").trim_end())?;
     }
     for row in outcome.rows.iter().filter(|row| is_wrong(row.fate)) {
         writeln!(out, "  {}, {}: {}", row.arm, row.threshold, command(replay, row))?;
@@ -56,7 +50,7 @@ pub(super) const fn is_wrong(fate: Fate) -> bool {
     matches!(fate, Fate::Missed | Fate::HeldWrongly)
 }
 
-fn cells(row: &Row) -> [String; 7] {
+fn cells(row: &Row) -> [String; 6] {
     let margin = match row.margin.is_finite() {
         true => format!("{:+.1}%", row.margin * 100.0),
         false => "-".to_owned(),
@@ -68,8 +62,19 @@ fn cells(row: &Row) -> [String; 7] {
         format!("{} {}", row.shown, row.give_or_take).trim_end().to_owned(),
         row.limit_shown.clone(),
         margin,
-        row.fate.as_str().to_owned(),
     ]
+}
+
+/// Rows as lines, each column as wide as its widest cell; one without any text is left out.
+pub(super) fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> Vec<String> {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &[String; COLUMNS]| {
+        let cells = row.iter().zip(&widths).filter(|(_, width)| **width > 0);
+        let cells = cells.map(|(cell, width)| format!("{cell:<width$}"));
+        format!("  {}", cells.collect::<Vec<_>>().join("  "))
+    };
+    rows.iter().map(line).collect()
 }
 
 const fn paint_of(verdict: Verdict) -> &'static str {
@@ -89,7 +94,7 @@ const fn paint_of_fate(fate: Fate) -> &'static str {
     }
 }
 
-fn painted(text: &str, paint: &str, colour: bool) -> String {
+pub(super) fn painted(text: &str, paint: &str, colour: bool) -> String {
     if colour { format!("\x1b[{paint}m{text}\x1b[0m") } else { text.to_owned() }
 }
 

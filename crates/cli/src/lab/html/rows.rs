@@ -51,7 +51,7 @@ pub(super) fn verdicts(rows: &[Row], replay: &str) -> String {
 
 /// How far from the limit: to the right what holds, to the left what misses, to the edge if it is
 /// as far off as the limit itself or farther.
-pub(super) fn bar(margin: f64) -> String {
+pub(in crate::lab) fn bar(margin: f64) -> String {
     const HALF: f64 = 50.0;
     let said = match margin.is_finite() {
         true => format!("{:+.1}%", margin * 100.0),
