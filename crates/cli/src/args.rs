@@ -162,6 +162,14 @@ pub struct LabRunArgs {
     /// Threads; they change nothing of what is printed [default: one for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    /// Tell what happened to one call, like 17.3: of client 17 the call 3, both from 0. Of one
+    /// case, arm and seed.
+    #[arg(long, value_name = "CALL", value_parser = call)]
+    pub trace: Option<(u32, u32)>,
+    /// Write what happened to every call of a run to this file, the first 200000 lines. Of one
+    /// case, arm and seed.
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
     /// Write all numbers to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -223,6 +231,14 @@ pub struct RunArgs {
 
 fn bind(text: &str) -> Result<SocketAddr, String> {
     parse_bind(text).map_err(|allowed| format!("give {allowed}"))
+}
+
+fn call(text: &str) -> Result<(u32, u32), String> {
+    let (client, number) = text.split_once('.').unwrap_or_default();
+    match (client.parse(), number.parse()) {
+        (Ok(client), Ok(number)) => Ok((client, number)),
+        _ => Err("give a client and which of its calls, like 17.3".to_owned()),
+    }
 }
 
 const RUN_EXIT: &str = "SIGTERM drains and then exits with 0, or with 1 if anything had to be cut; \

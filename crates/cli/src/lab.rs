@@ -8,6 +8,7 @@ mod new;
 mod progress;
 mod report;
 mod run;
+mod story;
 mod svg;
 mod table;
 

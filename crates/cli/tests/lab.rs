@@ -199,6 +199,36 @@ fn two_runs_are_compared_row_by_row() {
 }
 
 #[test]
+fn one_call_is_followed_and_all_events_are_written_on_request() {
+    let file = Scratch::new("events.txt");
+    let one = ["run", "burst-collapse", "--arm", "three at once", "--seed", "3"];
+    let told = lab(&[&one[..], &["--trace", "4.21", "--events", file.path()]].concat());
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let shown = text(&told.stdout);
+    let call: Vec<_> = shown.lines().skip_while(|line| !line.starts_with("  call 4.21")).collect();
+    assert!(call[1].ends_with("  +0.000000    begins: a call to server"), "{shown}");
+    assert!(call[2].ends_with("attempt 1 at server is sent"), "{shown}");
+    let events = fs::read_to_string(&file.0).unwrap();
+    let mine = events.lines().filter(|line| line.contains("  4.21  ")).count();
+    assert_eq!(mine, call.iter().filter(|line| line.contains("  +")).count());
+    assert!(shown.contains(&format!("  {} lines in ", events.lines().count())));
+
+    let refused = |args: &[&str]| {
+        let output = lab(&[&["run"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        text(&output.stderr)
+    };
+    let all = ["burst-collapse", "--trace", "4.21"];
+    assert!(refused(&[&all[..], &["--seeds", "2"]].concat()).contains("field `seeds`: 2"));
+    assert!(refused(&[&all[..], &["--seed", "0"]].concat()).contains("field `arm`: several"));
+    assert!(refused(&[&all[..], &["contention"]].concat()).contains("of one scenario"));
+    assert!(refused(&[&one[1..], &["--trace", "4.99999"]].concat()).contains("never began"));
+    assert!(refused(&["burst-collapse", "--trace", "17"]).contains("like 17.3"));
+    let other = ["contention", "--arm", "full jitter", "--case", "10 clients", "--seed", "0"];
+    assert!(refused(&[&other[..], &["--trace", "0.0"]].concat()).contains("a fleet"));
+}
+
+#[test]
 fn tables_say_what_every_arm_came_to_and_where_a_baseline_is_better() {
     let files = [Scratch::new("1.md"), Scratch::new("2.md")];
     let pages = [("1", &files[0]), ("2", &files[1])].map(|(threads, file)| {

@@ -28,6 +28,7 @@ mod plain;
 mod policies;
 mod routes;
 mod service;
+mod story;
 mod weather;
 mod world;
 
@@ -49,6 +50,7 @@ pub use keys::Keys;
 pub use later::{Form, Later, Wait};
 pub use ledger::{Counts, OfService, Report, Second, Turned};
 pub use service::{Dies, Pick, Service, Target};
+pub use story::{Asked, Story, Told};
 
 use world::World;
 
@@ -180,12 +182,32 @@ impl Fleet {
     /// # Errors
     /// What can never work, by field, value and range.
     pub fn run(&self, seed: u64) -> Result<Report, ConfigError> {
+        self.told(seed, None).map(|(report, _)| report)
+    }
+
+    /// The same, and tells what is asked for, so many lines at most.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn tell(&self, seed: u64, asked: Asked, most: usize) -> Result<Story, ConfigError> {
+        let story = Story::new(asked, most);
+        let (_, told) = self.told(seed, Some(story.clone()))?;
+        Ok(told.unwrap_or(story))
+    }
+
+    fn told(
+        &self,
+        seed: u64,
+        story: Option<Story>,
+    ) -> Result<(Report, Option<Story>), ConfigError> {
         self.check()?;
         let mut engine = Engine::new();
         let mut world = World::new(self, Draws::new(seed));
+        world.story = story;
         world.begin(&mut engine);
         engine.run_until(self.ends, &mut world);
-        Ok(world.report(&engine))
+        let report = world.report(&engine);
+        Ok((report, world.story))
     }
 
     /// Whether some process may begin anew.

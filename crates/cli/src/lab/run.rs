@@ -4,11 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use seawall_lab::{Outcome, Plan, Scenario, Verdict};
 
 use super::progress::Progress;
-use super::{FILES, Judged, Loaded, html, load, markdown, report, table};
+use super::{FILES, Judged, Loaded, html, load, markdown, report, story, table};
 use crate::args::LabRunArgs;
 use crate::terminal::wants_colour;
 
@@ -28,6 +28,9 @@ pub(super) fn run(args: &LabRunArgs) -> anyhow::Result<Judged> {
     };
     // All are read before the first is run.
     let loaded = names.iter().map(|name| only(args, name)).collect::<anyhow::Result<Vec<_>>>()?;
+    if loaded.len() > 1 && (args.trace.is_some() || args.events.is_some()) {
+        bail!("--trace and --events are of one scenario; {} are asked for", loaded.len());
+    }
     let colour = wants_colour(&io::stdout());
     let mut done = Vec::new();
     for loaded in loaded {
@@ -39,6 +42,10 @@ pub(super) fn run(args: &LabRunArgs) -> anyhow::Result<Judged> {
         progress.clear();
         let outcome = outcome.with_context(|| asked.clone())?;
         table::write(&mut io::stdout(), &scenario, &outcome, &replay, colour)?;
+        if args.trace.is_some() || args.events.is_some() {
+            story::write(&mut io::stdout(), args, &scenario, &plan)
+                .with_context(|| asked.clone())?;
+        }
         done.push(Done { scenario, plan, outcome, replay });
     }
     if let Some(path) = &args.json {

@@ -6,6 +6,7 @@ use seawall_policy::{
     Attempt, Cause, Event, HeldCall, Outcome, Permit, ReturnPath, Timestamp, remaining_to_send,
 };
 
+use super::story::of_outcome;
 use super::world::{Flight, Made, What, World};
 use crate::draw::Purpose;
 use crate::engine::Engine;
@@ -43,7 +44,12 @@ impl World<'_> {
             let left = remaining_to_send(engine.now(), flight.deadline, MARGIN, None).unwrap_or(0);
             flight.told = u32::try_from(left).unwrap_or(u32::MAX);
         }
-        match self.travels(made, OUT) {
+        let travels = self.travels(made, OUT);
+        self.tell_of(engine.now(), slot, |_, _| match travels {
+            Some(_) => "is sent".to_owned(),
+            None => "is sent, and lost on the way".to_owned(),
+        });
+        match travels {
             Some(delay) => {
                 let entity = &mut self.sites[site].entity;
                 engine.schedule(engine.now().after(delay), entity, What::Request.of(slot));
@@ -100,6 +106,10 @@ impl World<'_> {
         let Some(flight) = self.flights.get_mut(slot) else { return };
         let (call, cut) = (flight.call, flight.cut_by_call);
         let Some(permit) = flight.permit.take() else { return };
+        self.tell_of(engine.now(), slot, |_, _| {
+            let why = if cut { "the call is out of time" } else { "timed out" };
+            format!("is given up: {why}")
+        });
         if cut {
             self.leave(call, slot);
             self.report_event(engine, call, Event::Cut);
@@ -199,6 +209,7 @@ impl World<'_> {
         let Some(flight) = self.flights.get_mut(slot) else { return };
         match flight.permit.take() {
             Some(mut permit) => {
+                self.tell_of(now, slot, |_, _| format!("is answered: {}", of_outcome(&outcome)));
                 if outcome.cause() == Cause::ConnectRefused {
                     permit.mark_unsent();
                 }

@@ -6,6 +6,7 @@ use seawall_policy::{Call, Done, Event, Operation, Safety, Step, Timestamp};
 
 use super::Calls;
 use super::routes::Link;
+use super::story::{ended, millis};
 use super::world::{Made, NOBODY, Ongoing, What, World};
 use crate::engine::Engine;
 
@@ -26,6 +27,7 @@ impl World<'_> {
         }
         let made = self.made(id, number);
         self.ledger.call(now, self.counted(made.link));
+        self.tell(now, made, |world| format!("begins: a call to {}", world.called(made)));
         let leaves_at = self.leaving(engine, id, number);
         let (call, step) = self.make(engine, made, leaves_at, CALL);
         self.step(engine, call, step);
@@ -95,6 +97,7 @@ impl World<'_> {
             self.set_timer(engine, place);
         }
         self.ledger.left(self.counted(link), call.begun);
+        self.tell(now, call.made, |_| "is given up by its caller, who leaves".to_owned());
         self.ends_in_life(link.caller);
         Some(link)
     }
@@ -106,8 +109,15 @@ impl World<'_> {
             Step::WaitUntil(at) | Step::Refresh(at) => {
                 let Some(call) = self.calls.get_mut(slot) else { return };
                 call.tick_at = at;
-                let (link, ticket) = (call.made.link, call.operation.ticket());
+                let (made, link, ticket) = (call.made, call.made.link, call.operation.ticket());
                 self.schedule(engine, at, link.caller, What::Tick.of(slot));
+                self.tell(engine.now(), made, |_| {
+                    let wait = millis(at.since(engine.now()));
+                    match ticket {
+                        Some(_) => format!("waits for a slot, {wait} at most"),
+                        None => format!("waits {wait} before it is tried again"),
+                    }
+                });
                 if let Some(ticket) = ticket {
                     self.waiting.insert((self.policies.of(link), ticket), slot);
                     self.housekeep(engine, link);
@@ -145,6 +155,7 @@ impl World<'_> {
         let Some(call) = self.calls.take(slot) else { return };
         let link = call.made.link;
         self.ledger.done(now, self.counted(link), call.begun, done);
+        self.tell(now, call.made, |_| ended(now.since(call.begun), done));
         for lost in call.flights.into_iter().flatten() {
             if let Some(permit) = self.flights.get_mut(lost).and_then(|lost| lost.permit.take()) {
                 self.abandon(engine, lost, permit);

@@ -6,6 +6,7 @@ use seawall_policy::{AnswerSignals, Cause, Outcome, Timestamp};
 
 use super::attempt::BACK;
 use super::later::Slots;
+use super::story::{millis, of_outcome};
 use super::world::{What, World};
 use super::{Fleet, Host, Work};
 use crate::draw::Purpose;
@@ -84,10 +85,12 @@ impl World<'_> {
         };
         let condition = self.sites[place].condition;
         if condition.holds {
+            self.tell_of(now, slot, |_, _| "is held back by its network".to_owned());
             self.sites[place].held_back.push(slot);
             return;
         }
         if condition.is_silent || self.is_cut(made, place, now) {
+            self.tell_of(now, slot, |_, _| "vanishes".to_owned());
             self.ends_in_nothing(slot);
             return;
         }
@@ -96,6 +99,10 @@ impl World<'_> {
             return;
         }
         self.ledger.arrived(now, self.sites[place].service);
+        self.tell_of(now, slot, |world, _| {
+            let server = &world.sites[place].server;
+            format!("arrives: {} inside, {} of them wait", server.inside(), server.queued())
+        });
         if let Some((share, status)) = condition.errors
             && self.draws.stream(made.origin, Purpose::Fault).at(made.draws).happens(share)
         {
@@ -125,6 +132,10 @@ impl World<'_> {
         self.ledger.turn(engine.now(), self.sites[site].service, is_awaited, true);
         let owed = std::mem::take(&mut self.sites[site].owed);
         let takes = self.work_of(slot) + owed;
+        self.tell_of(engine.now(), slot, |_, _| {
+            let who = if is_awaited { "" } else { ", for nobody" };
+            format!("is worked on{who}: {}", millis(takes))
+        });
         self.busy_with(engine, slot, takes);
     }
 
@@ -190,6 +201,10 @@ impl World<'_> {
         let (place, is_awaited) = (flight.site as usize, self.is_awaited(flight));
         let lane = flight.made.link.caller;
         self.ledger.worked(engine.now(), self.sites[place].service, is_awaited);
+        self.tell_of(engine.now(), slot, |_, _| {
+            let who = if is_awaited { "" } else { ", and nobody waits for that" };
+            format!("is done{who}: {}", of_outcome(&outcome))
+        });
         self.put_down(slot);
         self.reply(engine, slot, outcome);
         self.lay_down(engine, place, lane);
@@ -234,6 +249,7 @@ impl World<'_> {
             } else if self.host(place).notices && flight.gone_at <= now {
                 let lane = flight.made.link.caller;
                 self.ledger.turn(now, self.sites[place].service, false, false);
+                self.tell_of(now, slot, |_, _| "is left out: nobody waits for it".to_owned());
                 self.sites[place].server.finish(now, lane);
                 self.ends_in_nothing(slot);
             } else {
@@ -247,6 +263,7 @@ impl World<'_> {
         let Some(flight) = self.flights.get(slot) else { return };
         let (service, is_awaited) = (self.sites[place].service, self.is_awaited(flight));
         self.ledger.turn(engine.now(), service, is_awaited, false);
+        self.tell_of(engine.now(), slot, |_, _| "is dropped by the queue".to_owned());
         let refusal = &self.fleet.services[service as usize].host.refusal;
         if refusal.drop_cost > 0.0 {
             if let Some(flight) = self.flights.get_mut(slot) {
@@ -264,11 +281,13 @@ impl World<'_> {
     fn refuse(&mut self, engine: &mut Engine, slot: u32) {
         let Some(flight) = self.flights.get(slot) else { return };
         let service = self.sites[flight.site as usize].service;
+        let site = flight.site as usize;
         self.ledger.refused(engine.now(), service);
+        self.tell_of(engine.now(), slot, |_, _| "is refused: the queue is full".to_owned());
         let refusal = &self.fleet.services[service as usize].host.refusal;
         if refusal.cost > 0.0 {
             let cost = self.work_of(slot).mul_f64(refusal.cost);
-            self.sites[flight.site as usize].owed += cost;
+            self.sites[site].owed += cost;
         }
         self.turn_away(engine, slot, refusal.status);
     }

@@ -23,7 +23,7 @@ impl World<'_> {
         let mut draw = draws.at(OF_CALLS + u64::from(number) * 2 + 1);
         let route = one_of(self.policies.routes.of_clients(), &mut draw);
         let link = Link { caller: id, route };
-        Made { link, origin: id, draws: u64::from(number) * ALL_DRAWS, key, maker: NOBODY }
+        Made { link, origin: id, number, draws: u64::from(number) * ALL_DRAWS, key, maker: NOBODY }
     }
 
     pub(super) fn host(&self, site: usize) -> &Host {
@@ -91,6 +91,9 @@ impl World<'_> {
         let link = Link { caller, route: one_of(choices, &mut draw) };
         let made = Made { link, draws, maker: slot, ..above };
         self.ledger.call(engine.now(), self.counted(link));
+        self.tell(engine.now(), made, |world| {
+            format!("a call to {} is made for it", world.called(made))
+        });
         let (call, step) = self.make(engine, made, Timestamp::MAX, CALL);
         if let Some(flight) = self.flights.get_mut(slot) {
             flight.calling = call;

@@ -5,6 +5,7 @@
 use seawall_policy::{Cause, Class, Done, Outcome, StopReason, Timestamp};
 
 use super::routes::Link;
+use super::story::{ended, millis, of_outcome};
 use super::world::{Flight, Made, What, World};
 use super::{Calls, Sharing};
 use crate::baselines::Known;
@@ -54,6 +55,7 @@ impl World<'_> {
         let (tick_at, leaves_at) = (Timestamp::MAX, self.leaving(engine, client, number));
         let made = self.made(client, number);
         self.ledger.call(begun, self.counted(made.link));
+        self.tell(begun, made, |world| format!("begins: a call to {}", world.called(made)));
         let plain = Plain { made, number, begun, tick_at, leaves_at, sent: 0, flight: None };
         let slot = self.plain.put(plain);
         self.schedule(engine, leaves_at, client, What::Leave.of(slot));
@@ -96,6 +98,7 @@ impl World<'_> {
         }
         let link = call.link();
         self.ledger.left(self.counted(link), call.begun);
+        self.tell(now, call.made, |_| "is given up by its caller, who leaves".to_owned());
         self.ends_in_life(link.caller);
         if !matches!(self.fleet.calls, Calls::Open(_)) {
             self.next_call(engine, link.caller);
@@ -110,6 +113,7 @@ impl World<'_> {
         }
         flight.is_plain = false;
         let call = flight.call;
+        self.tell_of(now, slot, |_, _| "is given up: timed out".to_owned());
         self.notice(engine, slot);
         self.forget(slot);
         self.plain_ended(engine, call, Outcome::of(Cause::AttemptTimeout));
@@ -120,6 +124,10 @@ impl World<'_> {
         let (call, outcome) = (flight.call, flight.outcome);
         let is_awaited = std::mem::take(&mut flight.is_plain);
         flight.is_alive = false;
+        if is_awaited {
+            let said = |_: &Self, _: &Flight| format!("is answered: {}", of_outcome(&outcome));
+            self.tell_of(engine.now(), slot, said);
+        }
         self.forget(slot);
         if is_awaited {
             self.plain_ended(engine, call, outcome);
@@ -143,6 +151,8 @@ impl World<'_> {
         let wait = if is_good { None } else { again.again(baseline, call.sent, &mut draw) };
         if let Some(wait) = wait {
             call.tick_at = now.after(wait);
+            let made = call.made;
+            self.tell(now, made, |_| format!("waits {} before it is tried again", millis(wait)));
             self.schedule(engine, now.after(wait), client, What::Tick.of(slot));
             return;
         }
@@ -151,6 +161,7 @@ impl World<'_> {
         let (attempts, redispatches, hedges, retry_after) = (call.sent, 0, 0, None);
         let done = Done { outcome, attempts, redispatches, hedges, stop, retry_after };
         self.ledger.done(now, self.counted(call.link()), call.begun, &done);
+        self.tell(now, call.made, |_| ended(now.since(call.begun), &done));
         self.ends_in_life(client);
         if !matches!(self.fleet.calls, Calls::Open(_)) {
             self.next_call(engine, client);

@@ -9,6 +9,7 @@ use seawall_policy::{
 };
 
 mod services;
+mod story;
 
 use super::*;
 use crate::baselines::Gate;

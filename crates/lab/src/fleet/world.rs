@@ -10,6 +10,7 @@ use super::nested::Life;
 use super::plain::Plain;
 use super::policies::Policies;
 use super::routes::Link;
+use super::story::Story;
 use super::{Calls, Fleet, Sharing};
 use crate::baselines::Known;
 use crate::draw::{Draws, Purpose};
@@ -41,6 +42,8 @@ pub(super) struct World<'a> {
     /// Whose time it is when a fault begins or ends.
     weather: Entity,
     pub(super) ledger: Ledger,
+    /// What is told of it, if anybody asks.
+    pub(super) story: Option<Story>,
 }
 
 /// 24 bytes beside its policies.
@@ -58,6 +61,8 @@ pub(super) struct Made {
     pub(super) link: Link,
     /// The client that it is for in the end, whose draws it uses from here on.
     pub(super) origin: u32,
+    /// Which of that client's calls that is.
+    pub(super) number: u32,
     pub(super) draws: u64,
     /// What it is about.
     pub(super) key: u32,
@@ -87,6 +92,8 @@ pub(super) struct Flight {
     pub(super) made: Made,
     /// In which of its lives its caller sent it.
     pub(super) life: u32,
+    /// Which attempt of its call it is, from 0.
+    pub(super) nth: u32,
     /// [`NOBODY`], once the call's maker has left.
     pub(super) call: u32,
     pub(super) site: u32,
@@ -159,6 +166,7 @@ impl Flight {
         Self {
             made: Made { draws, ..made },
             life,
+            nth: sent,
             call,
             site: 0,
             permit: None,
@@ -254,6 +262,7 @@ impl<'a> World<'a> {
             first_sites,
             weather: Entity::new(u32::MAX),
             ledger: Ledger::new(fleet),
+            story: None,
         }
     }
 

@@ -9,6 +9,7 @@ use super::course::{self, Course, Taken};
 use super::model::Model;
 use super::threshold::{Came, Side, Threshold, give_or_take, shown};
 use super::{Cell, Role, Scenario};
+use crate::fleet::{Asked, Story};
 use crate::seeds::over_seeds;
 use crate::stats::Interval;
 
@@ -178,6 +179,32 @@ impl Scenario {
         let runs = runs.into_iter().collect::<Result<Vec<_>, ConfigError>>()?;
         let taken = taken.into_iter().map(|it| it.into_inner().unwrap_or_default()).collect();
         Ok(self.judge(plan, &runs, taken, &models))
+    }
+
+    /// What happened in the one run that is left of it (see [`only`](Self::only)) with the first
+    /// of the plan's seeds, so many lines at most.
+    ///
+    /// # Errors
+    /// More than one case or arm, no seed, a model of which nothing can be told, or as
+    /// [`run`](Self::run).
+    pub fn tell(&self, plan: &Plan, asked: Asked, most: usize) -> Result<Story, ConfigError> {
+        let mut cells = self.cells.iter().filter(|cell| cell.is_asked);
+        let (Some(cell), [seed]) = (cells.next(), &plan.seeds[..]) else {
+            return Err(ConfigError::new("seeds", plan.seeds.len(), "one, as a run is told"));
+        };
+        if let Some(other) = cells.next() {
+            let (field, name) = match other.case == cell.case {
+                true => ("arm", "several"),
+                false => ("case", "several"),
+            };
+            return Err(ConfigError::new(field, name, "one, as a run is told"));
+        }
+        match model(cell, plan)? {
+            Model::Fleet(fleet) => fleet.tell(*seed, asked, most),
+            Model::Setup(kind, _) => {
+                Err(ConfigError::new("scenario", kind.section, "a fleet, whose calls can be told"))
+            }
+        }
     }
 
     fn judge(&self, plan: &Plan, runs: &[Run], taken: Vec<Taken>, models: &[Model]) -> Outcome {
