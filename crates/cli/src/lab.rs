@@ -34,18 +34,31 @@ pub enum Judged {
 
 /// The files that are built in.
 pub const FILES: &[(&str, &str)] = &[
+    ("absurd-wait", include_str!("../../../scenarios/absurd-wait.toml")),
+    ("all-errors", include_str!("../../../scenarios/all-errors.toml")),
     ("burst-collapse", include_str!("../../../scenarios/burst-collapse.toml")),
     ("cache-flush", include_str!("../../../scenarios/cache-flush.toml")),
     ("closed-loop", include_str!("../../../scenarios/closed-loop.toml")),
+    ("burst-or-load", include_str!("../../../scenarios/burst-or-load.toml")),
     ("contention", include_str!("../../../scenarios/contention.toml")),
+    ("flapping", include_str!("../../../scenarios/flapping.toml")),
+    ("gray-server", include_str!("../../../scenarios/gray-server.toml")),
     ("hedging", include_str!("../../../scenarios/hedging.toml")),
     ("hedging-under-load", include_str!("../../../scenarios/hedging-under-load.toml")),
     ("limits", include_str!("../../../scenarios/limits.toml")),
+    ("herd", include_str!("../../../scenarios/herd.toml")),
+    ("leaving-callers", include_str!("../../../scenarios/leaving-callers.toml")),
+    ("pauses", include_str!("../../../scenarios/pauses.toml")),
     ("refresh", include_str!("../../../scenarios/refresh.toml")),
     ("retry-budget", include_str!("../../../scenarios/retry-budget.toml")),
+    ("serial-clients", include_str!("../../../scenarios/serial-clients.toml")),
     ("shuffle-sharding", include_str!("../../../scenarios/shuffle-sharding.toml")),
+    ("slow-answers", include_str!("../../../scenarios/slow-answers.toml")),
     ("stability", include_str!("../../../scenarios/stability.toml")),
     ("stalled-link", include_str!("../../../scenarios/stalled-link.toml")),
+    ("told-when", include_str!("../../../scenarios/told-when.toml")),
+    ("trigger-grid", include_str!("../../../scenarios/trigger-grid.toml")),
+    ("unsafe-calls", include_str!("../../../scenarios/unsafe-calls.toml")),
 ];
 
 /// Does what the command says.

@@ -65,6 +65,8 @@ fn main() {
                 lives: None,
                 calls: Calls::Open(rate),
                 patience: None,
+                cancels: false,
+                safety: None,
                 policy: policy.clone(),
                 baseline: None,
                 sharing,

@@ -15,6 +15,7 @@
 //! The same seed gives the same calls, network and work under every policy: draws belong to the
 //! client, its call and the attempt, not to their order.
 
+mod arrivals;
 mod attempt;
 mod caller;
 mod heat;
@@ -34,7 +35,7 @@ mod world;
 
 use std::time::Duration;
 
-use seawall_policy::{ConfigError, StackParams, Timestamp};
+use seawall_policy::{ConfigError, Safety, StackParams, Timestamp};
 
 use crate::baselines::Baseline;
 use crate::draw::Draws;
@@ -44,6 +45,8 @@ use crate::rate::Rate;
 use crate::server::Queue;
 use crate::span::{Span, check};
 
+pub use arrivals::Arrivals;
+pub(crate) use arrivals::MOST_APART;
 pub(crate) use caller::CALL;
 pub use heat::Heat;
 pub use keys::Keys;
@@ -71,6 +74,11 @@ pub struct Fleet {
     /// How long whoever made a call waits for its end before leaving; `None`: as long as it takes.
     /// An attempt that was sent then runs on for nobody, to its end or its own timeout.
     pub patience: Option<Span>,
+    /// Whether it does not, and is cut when its caller leaves.
+    pub cancels: bool,
+    /// What a second execution of a client's call would be, where that is counted; `None`:
+    /// harmless, and nobody counts.
+    pub safety: Option<Safety>,
     /// How each call of a client is made, unless its target says otherwise.
     pub policy: StackParams,
     /// How it is made instead, to compare with.

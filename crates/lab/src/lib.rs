@@ -64,8 +64,8 @@ pub use draw::{Draw, Draws, Purpose};
 pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};
 pub use fleet::{
-    Asked, Calls, Counts, Dies, Fleet, Form, Heat, Host, Keys, Later, Network, OfService, Pick,
-    Refusal, Report, Second, Service, Sharing, Story, Target, Told, Turned, Wait, Work,
+    Arrivals, Asked, Calls, Counts, Dies, Fleet, Form, Heat, Host, Keys, Later, Network, OfService,
+    Pick, Refusal, Report, Second, Service, Sharing, Story, Target, Told, Turned, Wait, Work,
 };
 pub use models::{Contended, Contention};
 pub use rate::Rate;

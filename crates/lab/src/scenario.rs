@@ -13,6 +13,7 @@
 mod advice;
 mod course;
 mod map;
+mod metric;
 mod mistake;
 mod model;
 mod node;
@@ -351,6 +352,10 @@ fn check(section: &Section<'_>, scenario: &Scenario) -> Read<()> {
             scenario.cells.iter().filter(|cell| scenario.applies(threshold, cell)).peekable();
         if held.peek().is_none() {
             return Err(Mistake::new(node.at, path, "is held against nothing: see cases and arms"));
+        }
+        let held: Vec<_> = held.collect();
+        if let Some(said) = held.iter().find_map(|cell| threshold.unmeasured(&cell.model)) {
+            return Err(Mistake::new(node.at, path, said));
         }
         let Some(of) = &threshold.of else { continue };
         let read = Section::new(node, path, &Threshold::KEYS)?;

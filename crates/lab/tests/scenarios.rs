@@ -17,8 +17,9 @@ fn text(name: &str) -> String {
 
 fn names() -> Vec<String> {
     let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let names = entries.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
     let mut names: Vec<_> =
-        entries.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        names.filter_map(|name| name.strip_suffix(".toml").map(str::to_owned)).collect();
     names.sort();
     assert!(names.len() >= 4, "scenarios are found");
     names

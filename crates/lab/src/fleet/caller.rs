@@ -29,7 +29,8 @@ impl World<'_> {
         self.ledger.call(now, self.counted(made.link));
         self.tell(now, made, |world| format!("begins: a call to {}", world.called(made)));
         let leaves_at = self.leaving(engine, id, number);
-        let (call, step) = self.make(engine, made, leaves_at, CALL);
+        let call = Call { safety: self.fleet.safety.unwrap_or(CALL.safety), ..CALL };
+        let (call, step) = self.make(engine, made, leaves_at, call);
         self.step(engine, call, step);
     }
 
@@ -58,7 +59,7 @@ impl World<'_> {
         (call, step)
     }
 
-    /// Whoever made the call leaves. What was sent runs on without it, with its permit.
+    /// Whoever made the call leaves. What was sent runs on without it, with its permit, or is cut.
     pub(super) fn leaves(&mut self, engine: &mut Engine, slot: u32) {
         let now = engine.now();
         if self.calls.get(slot).is_none_or(|call| call.leaves_at != now) {
@@ -85,6 +86,12 @@ impl World<'_> {
         }
         for place in call.flights.into_iter().flatten() {
             let Some(flight) = self.flights.get_mut(place) else { continue };
+            if self.fleet.cancels {
+                if let Some(permit) = flight.permit.take() {
+                    self.abandon(engine, place, permit);
+                }
+                continue;
+            }
             let Some(permit) = &mut flight.permit else { continue };
             (flight.call, flight.hedge_at) = (NOBODY, Timestamp::MAX);
             if flight.cut_by_call {
@@ -192,7 +199,7 @@ impl World<'_> {
     }
 }
 
-/// Every call: repeatable, and this layer owns its retries.
+/// Every call, if nothing else is said: repeatable. This layer owns its retries.
 pub(crate) const CALL: Call = Call {
     lane: 0,
     safety: Safety::Idempotent,

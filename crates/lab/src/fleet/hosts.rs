@@ -7,7 +7,7 @@ use seawall_policy::{AnswerSignals, Cause, Outcome, Timestamp};
 use super::attempt::BACK;
 use super::later::Slots;
 use super::story::{millis, of_outcome};
-use super::world::{What, World};
+use super::world::{ALL_DRAWS, What, World};
 use super::{Fleet, Host, Work};
 use crate::draw::Purpose;
 use crate::engine::{Engine, Entity};
@@ -89,6 +89,7 @@ impl World<'_> {
             self.sites[place].held_back.push(slot);
             return;
         }
+        self.counter.arrived(now, place);
         if condition.is_silent || self.is_cut(made, place, now) {
             self.tell_of(now, slot, |_, _| "vanishes".to_owned());
             self.ends_in_nothing(slot);
@@ -200,6 +201,9 @@ impl World<'_> {
         let Some(flight) = self.flights.get(slot) else { return };
         let (place, is_awaited) = (flight.site as usize, self.is_awaited(flight));
         let lane = flight.made.link.caller;
+        if lane < self.fleet.clients {
+            self.counter.worked(lane, flight.made.draws / ALL_DRAWS);
+        }
         self.ledger.worked(engine.now(), self.sites[place].service, is_awaited);
         self.tell_of(engine.now(), slot, |_, _| {
             let who = if is_awaited { "" } else { ", and nobody waits for that" };

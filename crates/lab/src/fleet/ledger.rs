@@ -5,6 +5,7 @@ use std::time::Duration;
 use seawall_policy::{Class, Done, StopReason, Timestamp};
 
 use super::Fleet;
+use super::arrivals::Arrivals;
 use super::heat::Heat;
 use super::policies::Policies;
 use crate::engine::Engine;
@@ -116,12 +117,17 @@ pub struct Report {
     pub times: Times,
     /// How old the calls are that were still going on at the end.
     pub cut_off: Times,
+    /// How long the longest call took to its end, whatever that was, or had taken when the run
+    /// ended. One that was left had no end.
+    pub longest: Duration,
     /// How often a breaker opened, over all clients and the whole run.
     pub opened: u64,
     /// How often a server was ejected, likewise.
     pub ejected: u64,
     /// How often a server died of its load.
     pub died: u64,
+    /// How attempts came to the servers.
+    pub arrivals: Arrivals,
     /// Events handled.
     pub events: u64,
     /// A digest of all events in their order.
@@ -181,6 +187,7 @@ pub(super) struct Ledger {
     services: Vec<Tally>,
     /// Of the calls of clients.
     heat: Heat,
+    longest: Duration,
 }
 
 /// Sums, and a series of them.
@@ -243,7 +250,13 @@ impl Ledger {
         let services = if fleet.services.len() > 1 { fleet.services.len() } else { 0 };
         let all = Tally::new(fleet.ends);
         let heat = Heat::new(all.seconds.len());
-        Self { warm_up: fleet.warm_up, services: vec![all.clone(); services], all, heat }
+        Self {
+            warm_up: fleet.warm_up,
+            services: vec![all.clone(); services],
+            all,
+            heat,
+            longest: Duration::ZERO,
+        }
     }
 
     /// Notes it wherever it counts.
@@ -276,6 +289,9 @@ impl Ledger {
 
     pub(super) fn done(&mut self, now: Timestamp, place: Place, begun: Timestamp, done: &Done) {
         let counts = begun >= self.warm_up;
+        if place.is_of_client && counts {
+            self.longest = self.longest.max(now.since(begun));
+        }
         if place.is_of_client && done.outcome.class() == Class::Success {
             self.heat.record(now, now.since(begun));
         }
@@ -290,6 +306,9 @@ impl Ledger {
 
     pub(super) fn cut_off(&mut self, place: Place, begun: Timestamp, age: Duration) {
         if begun >= self.warm_up {
+            if place.is_of_client {
+                self.longest = self.longest.max(age);
+            }
             self.note(place, |tally| {
                 tally.counts.cut_off += 1;
                 tally.cut_off.record(age);
@@ -340,7 +359,13 @@ impl Ledger {
         self.note(Place { service, is_of_client: true }, |tally| tally.died += 1);
     }
 
-    pub(super) fn report(&self, engine: &Engine, policies: &Policies, fleet: &Fleet) -> Report {
+    pub(super) fn report(
+        &self,
+        engine: &Engine,
+        policies: &Policies,
+        fleet: &Fleet,
+        arrivals: Arrivals,
+    ) -> Report {
         let services = self.services.iter().zip(&fleet.services).zip(&policies.opened);
         let services = services.map(|((tally, service), opened)| OfService {
             name: service.name.clone(),
@@ -359,9 +384,11 @@ impl Ledger {
             services: services.collect(),
             times: self.all.times.clone(),
             cut_off: self.all.cut_off.clone(),
+            longest: self.longest,
             opened: policies.opened.iter().sum(),
             ejected: policies.ejected,
             died: self.all.died,
+            arrivals,
             events: engine.handled(),
             digest: engine.digest(),
         }

@@ -51,6 +51,8 @@ fn fleet(config: &StackConfig) -> Fleet {
         clients: 100,
         calls: Calls::Open(Rate::constant(100.0).unwrap()),
         patience: None,
+        cancels: false,
+        safety: None,
         policy: StackParams::new(config).unwrap(),
         baseline: None,
         sharing: Sharing::Each,
@@ -517,6 +519,52 @@ fn a_baseline_is_met_by_the_same_calls_network_and_work() {
     fleet.ends = second(20);
     let silent = run(&fleet);
     assert!(silent.counts.good == 0 && silent.counts.cut_off > 400, "{silent}");
+}
+
+#[test]
+fn the_work_of_an_unsafe_call_is_done_once_and_of_another_again_after_a_timeout() {
+    let mut fleet = fleet(&retrying(3));
+    // Every answer comes after the attempt was given up, so every attempt is unknown.
+    fleet.services[0].host = host(1_000, Span::fixed(millis(600)));
+    fleet.safety = Some(Safety::Unsafe);
+    let once = run(&fleet);
+    assert_eq!((once.counts.attempts, once.arrivals.duplicates()), (once.counts.calls, 0));
+    fleet.safety = Some(Safety::Idempotent);
+    let again = run(&fleet);
+    assert_eq!(again.arrivals.duplicates(), 2 * again.counts.calls);
+    fleet.safety = None;
+    assert_eq!(run(&fleet).arrivals.duplicates(), 0, "nobody counts");
+}
+
+#[test]
+fn a_server_that_says_when_is_not_asked_before_and_not_by_all_at_once() {
+    let mut fleet = fleet(&retrying(2));
+    // What was sent in ten seconds arrives at once, and is told to come back three seconds later.
+    fleet.services[0].host.refusal.later =
+        Some(Later { wait: Wait::Fixed(millis(3_000)), spread: 0.0, form: Form::Seconds });
+    fleet.faults = vec![fault(0, 10, Trouble::Hold), fault(10, 11, errors(1.0))];
+    fleet.policy = StackParams::new(&StackConfig { attempt_timeout: None, ..retrying(2) }).unwrap();
+    fleet.calls_until = second(10);
+    let report = run(&fleet);
+    assert_eq!(report.between(11, 13).arrived, 0, "not before");
+    assert_eq!(report.between(13, 15).arrived, report.counts.calls);
+    assert!(report.arrivals.herd(10, 11) > 0.99, "all at once");
+    assert!(report.arrivals.herd(13, 15) < 0.04, "{}", report.arrivals.herd(13, 15));
+}
+
+#[test]
+fn an_attempt_whose_caller_left_runs_on_or_is_cut() {
+    let mut fleet = fleet(&retrying(1));
+    fleet.faults = vec![fault(0, 40, Trouble::Silent)];
+    fleet.patience = Some(Span::fixed(millis(100)));
+    let breaker = BreakerOptions { slow: Some(millis(400)), ..BreakerOptions::default() };
+    let config = StackConfig { breaker: Some(breaker), ..retrying(1) };
+    fleet.policy = StackParams::new(&config).unwrap();
+    fleet.sharing = Sharing::All;
+    assert!(run(&fleet).opened > 0, "what runs on is found to be slow");
+    fleet.cancels = true;
+    let cut = run(&fleet);
+    assert_eq!((cut.opened, cut.counts.left), (0, cut.counts.calls), "what is cut says nothing");
 }
 
 #[test]

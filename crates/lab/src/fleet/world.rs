@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use seawall_policy::{Cause, HeldCall, Operation, Outcome, Permit, Ticket, Timestamp};
 
+use super::arrivals::Counter;
 use super::hosts::{Site, sites};
 use super::ledger::{Ledger, Place, Report};
 use super::nested::Life;
@@ -44,6 +45,7 @@ pub(super) struct World<'a> {
     pub(super) ledger: Ledger,
     /// What is told of it, if anybody asks.
     pub(super) story: Option<Story>,
+    pub(super) counter: Counter,
 }
 
 /// 24 bytes beside its policies.
@@ -258,6 +260,7 @@ impl<'a> World<'a> {
             known: known(fleet),
             flights: Slots::default(),
             waiting: BTreeMap::new(),
+            counter: Counter::new(sites.len(), fleet),
             sites,
             first_sites,
             weather: Entity::new(u32::MAX),
@@ -284,7 +287,7 @@ impl<'a> World<'a> {
             let place = Place { service, is_of_client: link.caller < self.fleet.clients };
             self.ledger.cut_off(place, begun, engine.now().since(begun));
         }
-        self.ledger.report(engine, &self.policies, self.fleet)
+        self.ledger.report(engine, &self.policies, self.fleet, self.counter.arrivals())
     }
 
     /// Schedules the client's next call, its last having begun or, if it makes one at a time,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_policy::units::parse_rate;
-use seawall_policy::{ConfigError, Timestamp};
+use seawall_policy::{ConfigError, Safety, Timestamp};
 
 use super::course::USUAL;
 use super::mistake::Mistake;
 use super::node::{Node, Value};
-use super::policy::{baseline, params};
+use super::policy::{baseline, cancels, params};
 use super::section::{LONGEST_RUN, Read, Section, duration};
 use super::server;
 use super::threshold::Unit;
@@ -104,10 +104,14 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     let calls_until = run.point("calls_until")?.ok_or_else(|| run.missing("calls_until"))?;
     let delay = network.as_ref().and_then(|network| network.node("delay"));
     let policy = params(section)?;
+    let load = need("calls", &["rate", "steps", "serial", "closed", "safety"])?;
+    let safety = [("idempotent", Safety::Idempotent), ("unsafe", Safety::Unsafe)];
     let sharing = [("each", Sharing::Each), ("all", Sharing::All)];
     let read = Fleet {
         clients: size.count("clients", 1..=MOST_CLIENTS)?.ok_or_else(|| size.missing("clients"))?,
-        calls: calls(&need("calls", &["rate", "steps", "serial", "closed"])?)?,
+        calls: calls(&load)?,
+        safety: load.choice("safety", &safety)?,
+        cancels: cancels(section)?,
         patience: size.node("patience").map(|node| span(node, "fleet.patience")).transpose()?,
         policy: policy.clone(),
         baseline: section.node("baseline").map(|node| baseline(node, "baseline")).transpose()?,

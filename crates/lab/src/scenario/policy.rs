@@ -1,10 +1,12 @@
 //! How calls are made, in the words, units and defaults of an upstream of the gateway's file: what
 //! is tried out here can be copied there. Or, to compare with, by somebody else's rules.
 
+mod endpoints;
+
 use std::time::Duration;
 
 use seawall_policy::{
-    Backoff, BackoffOptions, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
+    Backoff, BackoffOptions, Balance, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
     FinagleBudget, GrpcThrottle, HedgeDelay, HedgeOptions, HedgeParams, Jitter, Ratio,
     RetryOptions, StackConfig, StackParams, SuccessBudget,
 };
@@ -29,8 +31,7 @@ pub(crate) fn config(whole: &Section<'_>) -> Read<StackConfig> {
 
 /// Reads the section `policy`; what it leaves out is as in the gateway.
 fn policy(node: &Node, path: &str) -> Read<StackConfig> {
-    let keys = ["timeouts", "retry", "retry_budget", "hedge", "breaker", "bulkhead"];
-    let section = Section::new(node, path, &keys)?;
+    let section = Section::new(node, path, &KEYS)?;
     let mut config = StackConfig {
         total: Some(TOTAL),
         attempt_timeout: Some(ATTEMPT),
@@ -56,6 +57,10 @@ fn policy(node: &Node, path: &str) -> Read<StackConfig> {
     config.hedge = beside(&section, &config)?;
     config.breaker = opens(&section, config.attempt_timeout, is_asked)?;
     config.bulkhead = holds(&section)?;
+    let balances = [Balance::LeastRequest, Balance::PeakEwma].map(|it| (it.as_str(), it));
+    config.balance = section.choice("balance", &balances)?.unwrap_or_default();
+    config.outlier = endpoints::left_out(&section)?;
+    config.slow_start = endpoints::slow_start(&section)?;
     match StackParams::new(&config) {
         Ok(_) => Ok(config),
         Err(error) => {
@@ -63,6 +68,12 @@ fn policy(node: &Node, path: &str) -> Read<StackConfig> {
             Err(Mistake::refused(node.at, &section.path(&field), error.value(), error.allowed()))
         }
     }
+}
+
+/// Whether an attempt is cut when its caller leaves, by the policy of a file.
+pub(super) fn cancels(whole: &Section<'_>) -> Read<bool> {
+    let Some(read) = whole.inner("policy", &KEYS)? else { return Ok(false) };
+    Ok(read.choice("on_abandon", &[("finish", false), ("cancel", true)])?.unwrap_or(false))
 }
 
 /// The waits between attempts, for what has nothing but these.
@@ -317,6 +328,18 @@ pub(super) fn baseline(node: &Node, path: &str) -> Read<Baseline> {
     Baseline::new(attempts, timeout, &waits, gate).map_err(|error| read.by(&error, "attempts"))
 }
 
+const KEYS: [&str; 10] = [
+    "timeouts",
+    "retry",
+    "retry_budget",
+    "hedge",
+    "breaker",
+    "bulkhead",
+    "on_abandon",
+    "balance",
+    "outlier",
+    "slow_start",
+];
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// The gateway's. Source: seawall-design.

@@ -5,10 +5,13 @@ use std::time::Duration;
 use seawall_policy::units::format_duration;
 use seawall_policy::{Ratio, Timestamp};
 
+pub(super) use super::metric::Metric;
+pub(crate) use super::metric::Unit;
 use super::mistake::Mistake;
+use super::model::Model;
 use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section, duration};
-use crate::fleet::Report;
+use crate::fleet::{MOST_APART, Report};
 use crate::models::{Kind, Numbers};
 use crate::stats::Interval;
 
@@ -17,99 +20,6 @@ use crate::stats::Interval;
 pub(super) enum Came {
     Fleet(Box<Report>),
     Numbers(Numbers),
-}
-
-/// A number that is drawn from a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Metric {
-    /// Attempts for each call of which any was sent.
-    Amplification,
-    /// Calls that were answered, of those that ended.
-    Success,
-    /// In a window, calls that were answered, of those that began.
-    Goodput,
-    /// In a window, attempts for each call that began.
-    Attempts,
-    /// In a window, work that nobody waited for any more, of all work.
-    Wasted,
-    /// From a point, until ten seconds follow whose goodput is 95 % of what is offered.
-    Recovery,
-    /// The time that half, 99 % or 99.9 % of the answered calls do not exceed.
-    P50,
-    P99,
-    P999,
-    /// Times a breaker opened.
-    Opened,
-    /// Of what nobody waited for any more when its turn came, what was dropped and not begun.
-    Unstarted,
-    /// Attempts dropped out of a queue although somebody waited, of all.
-    FalseDrops,
-    /// The number at a place of those that a model gives which is no fleet.
-    Of {
-        place: usize,
-        name: &'static str,
-        unit: Unit,
-    },
-}
-
-/// What a number counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// Of the whole; written in per cent.
-    Share,
-    /// Times; written with an x.
-    Times,
-    /// Seconds; written as durations.
-    Time,
-    Count,
-}
-
-impl Metric {
-    const ALL: [(&'static str, Self, Unit); 12] = [
-        ("amplification", Self::Amplification, Unit::Times),
-        ("success", Self::Success, Unit::Share),
-        ("goodput", Self::Goodput, Unit::Share),
-        ("attempts", Self::Attempts, Unit::Times),
-        ("wasted", Self::Wasted, Unit::Share),
-        ("recovery", Self::Recovery, Unit::Time),
-        ("p50", Self::P50, Unit::Time),
-        ("p99", Self::P99, Unit::Time),
-        ("p999", Self::P999, Unit::Time),
-        ("opened", Self::Opened, Unit::Count),
-        ("unstarted", Self::Unstarted, Unit::Share),
-        ("false_drops", Self::FalseDrops, Unit::Share),
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        self.row().0
-    }
-
-    pub(super) fn unit(self) -> Unit {
-        self.row().1
-    }
-
-    fn row(self) -> (&'static str, Unit) {
-        if let Self::Of { name, unit, .. } = self {
-            return (name, unit);
-        }
-        let row = Self::ALL.iter().find(|(_, metric, _)| *metric == self);
-        row.map_or(("", Unit::Count), |(name, _, unit)| (name, *unit))
-    }
-
-    /// Those there are, by name.
-    fn of(kind: Option<&Kind>) -> Vec<(&'static str, Self)> {
-        match kind {
-            None => Self::ALL.iter().map(|(name, metric, _)| (*name, *metric)).collect(),
-            Some(kind) => {
-                let of = |(place, &(name, unit))| (name, Self::Of { place, name, unit });
-                kind.numbers.iter().enumerate().map(of).collect()
-            }
-        }
-    }
-
-    const fn has_window(self) -> bool {
-        matches!(self, Self::Goodput | Self::Attempts | Self::Wasted)
-    }
 }
 
 /// Where the number has to lie.
@@ -136,6 +46,8 @@ pub(super) struct Threshold {
     /// Seconds of a window, or only its begin.
     pub(super) from: usize,
     pub(super) until: usize,
+    /// The server whose share it is.
+    pub(super) server: u32,
     pub(super) side: Side,
     pub(super) limit: f64,
     /// In place of a number of its own, so many times that of this arm, of the same seed.
@@ -150,8 +62,10 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    pub(super) const KEYS: [&str; 10] =
-        ["id", "metric", "from", "until", "at_most", "at_least", "of", "judge", "cases", "arms"];
+    pub(super) const KEYS: [&str; 11] = [
+        "id", "metric", "from", "until", "server", "at_most", "at_least", "of", "judge", "cases",
+        "arms",
+    ];
 
     /// Reads one; of the arms that are said, or if none is, of `ours` but the one it is told by.
     pub(super) fn read(
@@ -177,6 +91,11 @@ impl Threshold {
         let unit = if of.is_some() { Unit::Times } else { metric.unit() };
         let limit = section.node(key).ok_or_else(|| section.missing(key))?;
         let (from, until) = window(&section, metric)?;
+        let server = section.count("server", 0..=MOST_APART - 1)?;
+        if server.is_some() != (metric == Metric::Share) {
+            let said = if server.is_none() { "is missing" } else { "has no effect on this metric" };
+            return Err(Mistake::new(section.at("server"), &section.path("server"), said));
+        }
         let held = match section.node("arms") {
             Some(_) => section.names("arms", arms)?,
             None => ours.iter().filter(|arm| Some(*arm) != of.as_ref()).cloned().collect(),
@@ -186,6 +105,7 @@ impl Threshold {
             metric,
             from,
             until,
+            server: server.unwrap_or(0),
             side,
             limit: value(limit, &section.path(key), unit)?,
             of,
@@ -224,10 +144,31 @@ impl Threshold {
             Metric::P50 => time(0.5),
             Metric::P99 => time(0.99),
             Metric::P999 => time(0.999),
+            Metric::Longest => report.longest.as_secs_f64(),
+            Metric::Load => part(window.attempts, (self.until - self.from) as u64),
             Metric::Opened => report.opened as f64,
+            Metric::Ejected => report.ejected as f64,
+            Metric::Share => report.arrivals.share(self.server as usize, self.from, self.until),
+            Metric::Herd => report.arrivals.herd(self.from, self.until),
+            Metric::Duplicates => report.arrivals.duplicates() as f64,
             Metric::Unstarted => report.unstarted(),
             Metric::FalseDrops => part(report.turned.dropped_awaited, report.counts.attempts),
             Metric::Of { .. } => f64::NAN,
+        }
+    }
+
+    /// Why there is nothing to be measured in a model, if so.
+    pub(super) fn unmeasured(&self, model: &Model) -> Option<String> {
+        let Model::Fleet(fleet) = model else { return None };
+        let servers: u32 = fleet.services.iter().map(|service| service.servers).sum();
+        match self.metric {
+            Metric::Duplicates if fleet.safety.is_none() => {
+                Some("needs calls.safety, without which nobody counts".to_owned())
+            }
+            Metric::Share if self.server >= servers => {
+                Some(format!("there is no server {}: there are {servers}", self.server))
+            }
+            _ => None,
         }
     }
 
@@ -257,11 +198,14 @@ impl Threshold {
 
     /// In words, what is measured.
     pub(super) fn measures(&self) -> String {
-        let name = self.metric.name();
+        let name = match self.metric {
+            Metric::Share => format!("share of server {}", self.server),
+            _ => self.metric.name().to_owned(),
+        };
         match self.metric {
             metric if metric.has_window() => format!("{name} in {}..{} s", self.from, self.until),
             Metric::Recovery => format!("{name} from {} s", self.from),
-            _ => name.to_owned(),
+            _ => name,
         }
     }
 }
