@@ -213,10 +213,9 @@ fn refusal(text: &str, error: &Error) -> Finding {
 
 /// The message without what it quotes of the file, but for a sign or two.
 fn unquoted(message: &str) -> String {
-    let quotes = ['\'', '"', '`'];
     let mut shown = String::new();
     let mut rest = message;
-    while let Some(at) = rest.find(quotes) {
+    while let Some(at) = first_quote(rest) {
         let (before, quoted) = rest.split_at(at);
         let quote = &quoted[..1];
         let end = quoted[1..].find(quote).map_or(quoted.len() - 1, |end| end);
@@ -230,6 +229,15 @@ fn unquoted(message: &str) -> String {
     }
     shown.push_str(rest);
     shown
+}
+
+/// Where something quoted begins; the apostrophe of "wasn't" begins nothing.
+fn first_quote(text: &str) -> Option<usize> {
+    let is_apostrophe = |at: usize| {
+        text[at..].starts_with('\'') && text[..at].ends_with(|c: char| c.is_ascii_alphabetic())
+    };
+    let mut quotes = text.match_indices(['\'', '"', '`']).map(|(at, _)| at);
+    quotes.find(|at| !is_apostrophe(*at))
 }
 
 /// The place of an error, which may be known by line and column alone.
@@ -251,3 +259,21 @@ const MAX_NODES: usize = 100_000;
 const MAX_DEPTH: usize = 32;
 /// Values that aliases may repeat.
 const MAX_REPLAYED: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_the_signs_that_it_quotes_and_no_words() {
+        for (message, shown) in [
+            ("did not find expected ',' or '}'", "did not find expected ',' or '}'"),
+            ("unsupported tag `!secret`", "unsupported tag `***`"),
+            ("the handle wasn't declared", "the handle wasn't declared"),
+            ("that isn't 'secret', but \"x\"", "that isn't '***', but \"***\""),
+            ("unexpected character: `secret", "unexpected character: `***`"),
+        ] {
+            assert_eq!(unquoted(message), shown);
+        }
+    }
+}
