@@ -696,6 +696,9 @@ async fn a_certificate_out_of_its_time_is_told_of_once_it_is_in_force() {
     config["admin"] = admin;
     files.write(&config);
     assert_eq!(reloading.reload().await.0, Reloaded::Applied);
+    put(&mut config, "upstreams.<name>.timeouts.total", "20s");
+    files.write(&config);
+    assert_eq!(reloading.reload().await.0, Reloaded::Applied);
     drop(reloading);
     assert!(diagnostics.close().await);
     assert_eq!(page.text().matches("the certificate has expired").count(), 1, "{}", page.text());

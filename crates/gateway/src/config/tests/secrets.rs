@@ -70,6 +70,7 @@ fn a_mistake_on_or_beside_the_line_of_a_secret_does_not_show_it() {
             line.replacen("MARK", "[MARK", 1),
             line.replacen("MARK", "*MARK", 1),
             line.replacen("MARK", "!MARK MARK", 1),
+            line.replacen("MARK", "!!MARK MARK", 1),
             line.replacen("MARK", "&MARK MARK: MARK", 1),
             line.replacen("MARK", "${MARK", 1),
             line.replacen("MARK", "${MARK-x} MARK", 1),
@@ -152,6 +153,13 @@ fn what_a_variable_gave_is_shown_as_its_name() {
         let text = MINIMAL.replace("http://127.0.0.1:9000", &format!("'{endpoint}'"));
         check(&text);
     }
+    let file = std::env::temp_dir().join(format!("seawall-secrets-{}", std::process::id()));
+    std::fs::write(&file, "sesame").unwrap();
+    let section = format!("credentials: {{file: {}}}", file.display());
+    let text = upstream_with(&section).replace("http://127.0.0.1:9000", "'http://${HOST}:9000'");
+    let told = check(&text);
+    assert!(told.contains("goes to ***:9000 in the clear"), "{told}");
+    std::fs::remove_file(&file).unwrap();
     let told = check(&upstream_with("timeouts: {total: '${SECRET}'}"));
     assert!(told.contains("upstreams.upstream.timeouts.total: `${SECRET}` is not allowed; give"));
     assert!(told.contains("timeouts: {total: '${SECRET}'}"), "{told}");
@@ -164,6 +172,8 @@ fn what_is_put_in_the_wrong_place_is_not_repeated() {
         "credentials: {file: /nowhere, scheme: 'Bearer MARK'}",
         "credentials: {file: /nowhere, header: 'X-Key: MARK'}",
         "tls: {client_key: \"-----BEGIN PRIVATE KEY-----\\nMARK\"}",
+        "tls: {ca: \"./ca\\nMARK\"}",
+        "protocol: 'X-Key: MARK'",
         "endpoint: 'http://h/MARK'",
     ] {
         check(&upstream_with(section));
@@ -182,6 +192,7 @@ fn what_is_put_in_the_wrong_place_is_not_repeated() {
         "admin: &x {tokn: &y MARK}\naccess_log: *y",
         "routes: [{upstream: upstream, request_headers: {set: {Authorization:Bearer MARK}}}]",
         "routes: [{upstream: upstream, request_headers: {set: {MARK}}}]",
+        "routes: [{upstream: upstream, request_headers: {set: {a MARK, a MARK}}}]",
         "routes: [{upstream: upstream, request_headers: {remove: ['Authorization: MARK']}}]",
         "routes: [{upstream: upstream, request_headers: {Authorization: Bearer MARK}}]",
     ] {
