@@ -77,6 +77,8 @@ pub enum LabCommand {
     Compare(LabCompareArgs),
     /// Write a scenario to begin with, every part of it explained.
     New(LabNewArgs),
+    /// Print the JSON Schema of scenario files, for editors and other tools.
+    Schema,
     /// Draw the stability map of a scenario: from which loads and triggers it recovers.
     #[command(after_help = MAP_EXIT)]
     Map(LabMapArgs),

@@ -8,6 +8,7 @@ mod new;
 mod progress;
 mod report;
 mod run;
+mod schema;
 mod story;
 mod svg;
 mod table;
@@ -75,6 +76,7 @@ pub fn lab(command: &LabCommand) -> anyhow::Result<Judged> {
         LabCommand::Compare(args) => return compare::compare(args),
         LabCommand::Map(args) => return map::map(args),
         LabCommand::New(args) => new::new(args)?,
+        LabCommand::Schema => io::stdout().write_all(schema::schema()?.as_bytes())?,
     }
     Ok(Judged::Passed)
 }

@@ -228,6 +228,77 @@ fn one_call_is_followed_and_all_events_are_written_on_request() {
     assert!(refused(&[&other[..], &["--trace", "0.0"]].concat()).contains("a fleet"));
 }
 
+/// TOML as JSON, for the schema.
+fn as_json(value: &toml::de::DeValue<'_>) -> serde_json::Value {
+    use toml::de::DeValue;
+    match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => number.as_str().replace('_', "").parse::<i64>().unwrap().into(),
+        DeValue::Float(number) => number.as_str().parse::<f64>().unwrap().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(time) => time.to_string().into(),
+        DeValue::Array(list) => list.iter().map(|value| as_json(value.get_ref())).collect(),
+        DeValue::Table(table) => {
+            let entry = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
+                let key: &std::borrow::Cow<'_, str> = key.get_ref();
+                (key.clone().into_owned(), as_json(value.get_ref()))
+            };
+            serde_json::Value::Object(table.iter().map(entry).collect())
+        }
+    }
+}
+
+#[test]
+fn the_schema_takes_every_scenario_and_refuses_what_the_reader_refuses() {
+    let schema = lab(&["schema"]);
+    assert!(schema.status.success());
+    assert_eq!(schema.stdout, lab(&["schema"]).stdout, "the same every time");
+    let schema: serde_json::Value = serde_json::from_slice(&schema.stdout).unwrap();
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let mut template = Vec::new();
+    let file = Scratch::new("new.toml");
+    assert!(lab(&["new", "storm", "--file", file.path()]).status.success());
+    template.push(file.0.clone());
+    let all = names("scenarios", ".toml").into_iter();
+    let all = all.map(|name| root().join(format!("scenarios/{name}.toml")));
+    for path in all.chain(template) {
+        let text = fs::read_to_string(&path).unwrap();
+        let table = toml::de::DeTable::parse(&text).unwrap();
+        let table = toml::de::DeValue::Table(table.into_inner());
+        let told: Vec<_> = validator
+            .iter_errors(&as_json(&table))
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        // What is read as a bare node is told to the schema by `scenario/known.rs`.
+        assert!(told.is_empty(), "{}: {told:#?}", path.display());
+    }
+    let right = fs::read_to_string(&file.0).unwrap();
+    for (from, to) in [
+        ("seeds = 3", "seed = 3"),
+        ("seeds = 3", "seeds = 0"),
+        ("title = ", "subtitle = "),
+        ("warm_up = \"5s\"", "warmup = \"5s\""),
+        ("warm_up = \"5s\"", "warm_up = 5"),
+        ("rate = \"70/s\"", "rate = 70"),
+        ("\nsharing = \"all\"", "\nsharing = \"none\""),
+        ("workers = 10", "workers = \"10\""),
+        ("{ exponential = \"100ms\" }", "{ exponentiel = \"100ms\" }"),
+        ("do = \"slow\"", "do = \"slower\""),
+        ("{ max_attempts = 3 }", "{ max_attempts = 11 }"),
+        ("role = \"test\"", "role = \"tset\""),
+        ("metric = \"goodput\"", "metric = \"badput\""),
+        ("{ name = \"50%\", calls = { rate = \"50/s\" } }", "{ name = \"50%\", calls = 50 }"),
+    ] {
+        assert!(right.contains(from), "{from}");
+        let wrong = right.replacen(from, to, 1);
+        let table = toml::de::DeTable::parse(&wrong).unwrap();
+        let table = toml::de::DeValue::Table(table.into_inner());
+        assert!(!validator.is_valid(&as_json(&table)), "{to} is taken by the schema");
+        fs::write(&file.0, &wrong).unwrap();
+        assert_eq!(lab(&["explain", file.path()]).status.code(), Some(2), "{to} is taken");
+    }
+}
+
 #[test]
 fn tables_say_what_every_arm_came_to_and_where_a_baseline_is_better() {
     let files = [Scratch::new("1.md"), Scratch::new("2.md")];

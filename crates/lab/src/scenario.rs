@@ -12,6 +12,7 @@
 
 mod advice;
 mod course;
+mod known;
 mod map;
 mod metric;
 mod mistake;
@@ -25,6 +26,7 @@ mod threshold;
 mod verdict;
 
 pub use course::{Course, Number, Over};
+pub use known::{Form as KeyForm, Known, known};
 pub use map::{Map, MapAxis, Spot};
 pub use mistake::ScenarioError;
 pub use verdict::{Fate, Outcome, Plan, Row, Seeded, Verdict};

@@ -36,6 +36,6 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }
 
-const TEMPLATE: &str = include_str!("new.toml");
+pub(super) const TEMPLATE: &str = include_str!("new.toml");
 /// Letters of a name, as the reader of scenarios has it.
 const MOST_NAME: usize = 60;

@@ -8,6 +8,7 @@ use seawall_policy::units::parse_rate;
 use seawall_policy::{ConfigError, Safety, Timestamp};
 
 use super::course::USUAL;
+use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::node::{Node, Value};
 use super::policy::{baseline, cancels, params};
@@ -242,6 +243,7 @@ fn ahead(read: &Section<'_>) -> Read<i64> {
 
 /// How long something takes: a duration, or a table that says how it varies.
 pub(crate) fn span(node: &Node, path: &str) -> Read<Span> {
+    known::as_in(path, "(time)");
     if !matches!(node.value, Value::Table(_)) {
         return duration(node, path).map(Span::fixed);
     }
@@ -322,10 +324,12 @@ fn points(read: &Section<'_>) -> Read<Vec<(Duration, f64)>> {
     let point = |(path, node): &(String, &Node)| {
         let allowed = "a duration and the share that takes longer, like [\"4ms\", 0.5]";
         let refused = || Mistake::refused(node.at, path, node.shown(), allowed);
+        known::form(path, || Form::List);
+        known::form(&format!("{path}[1]"), || Form::Number(0.0, 1.0));
         let Value::List(pair) = &node.value else { return Err(refused()) };
         let [time, share] = &pair[..] else { return Err(refused()) };
         let Value::Bare(number) = &share.value else { return Err(refused()) };
-        Ok((duration(time, path)?, number.parse().map_err(|_| refused())?))
+        Ok((duration(time, &format!("{path}[0]"))?, number.parse().map_err(|_| refused())?))
     };
     read.list("survival")?.iter().map(point).collect()
 }

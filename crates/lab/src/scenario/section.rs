@@ -6,6 +6,7 @@ use std::time::Duration;
 use seawall_policy::units::{format_duration, parse_duration, parse_rate};
 use seawall_policy::{ConfigError, Ratio, Timestamp};
 
+use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::node::{Entry, Node, Value};
 
@@ -22,6 +23,7 @@ pub(crate) struct Section<'a> {
 impl<'a> Section<'a> {
     /// The table that `node` is, with no other keys than these.
     pub(crate) fn new(node: &'a Node, path: &str, keys: &[&str]) -> Read<Self> {
+        known::table(path, keys);
         let Value::Table(entries) = &node.value else {
             return Err(Mistake::refused(node.at, path, node.shown(), "a table"));
         };
@@ -88,6 +90,7 @@ impl<'a> Section<'a> {
 
     /// The tables under a key, with their paths; none if it is not there.
     pub(crate) fn list(&self, key: &str) -> Read<Vec<(String, &'a Node)>> {
+        self.knows(key, || Form::List);
         let Some(node) = self.node(key) else { return Ok(Vec::new()) };
         let Value::List(nodes) = &node.value else {
             return Err(self.refused(key, format!("a list of tables, [[{key}]]")));
@@ -105,6 +108,15 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn text(&self, key: &str) -> Read<Option<&'a str>> {
+        self.knows(key, || Form::Text);
+        self.word(key)
+    }
+
+    fn knows(&self, key: &str, form: impl FnOnce() -> Form) {
+        known::form(&self.path(key), form);
+    }
+
+    fn word(&self, key: &str) -> Read<Option<&'a str>> {
         match self.node(key).map(|node| &node.value) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
@@ -124,6 +136,7 @@ impl<'a> Section<'a> {
     /// Texts, each one of `names`; all of these if nothing is said.
     pub(crate) fn names(&self, key: &str, names: &[String]) -> Read<Vec<String>> {
         let mut read = Vec::new();
+        known::form(&format!("{}[]", self.path(key)), || Form::Text);
         for (path, node) in self.list(key)? {
             let known = names.iter().find(|name| **name == node.shown());
             let known = known.ok_or_else(|| {
@@ -135,10 +148,12 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn is_off(&self, key: &str) -> bool {
+        self.knows(key, || Form::Words(vec!["off".to_owned()]));
         matches!(self.node(key).map(|node| &node.value), Some(Value::Text(text)) if text == "off")
     }
 
     pub(crate) fn flag(&self, key: &str) -> Read<Option<bool>> {
+        self.knows(key, || Form::Flag);
         match self.node(key) {
             None => Ok(None),
             Some(node) => match (&node.value, node.shown().as_str()) {
@@ -150,6 +165,7 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn count(&self, key: &str, range: RangeInclusive<u32>) -> Read<Option<u32>> {
+        self.knows(key, || Form::Count(*range.start(), *range.end()));
         let Some(node) = self.node(key) else { return Ok(None) };
         let bare = matches!(node.value, Value::Bare(_)).then(|| node.shown().parse().ok());
         let value = bare.flatten().filter(|value| range.contains(value));
@@ -158,6 +174,7 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Read<Option<f64>> {
+        self.knows(key, || Form::Number(*range.start(), *range.end()));
         let Some(node) = self.node(key) else { return Ok(None) };
         let bare = matches!(node.value, Value::Bare(_)).then(|| node.shown().parse().ok());
         let value = bare.flatten().filter(|value| range.contains(value));
@@ -170,6 +187,7 @@ impl<'a> Section<'a> {
         key: &str,
         range: RangeInclusive<Duration>,
     ) -> Read<Option<Duration>> {
+        self.knows(key, || Form::Duration);
         let Some(node) = self.node(key) else { return Ok(None) };
         let value = duration(node, &self.path(key))?;
         if range.contains(&value) {
@@ -206,13 +224,15 @@ impl<'a> Section<'a> {
     }
 
     fn rate_text(&self, key: &str) -> Read<Option<&'a str>> {
+        self.knows(key, || Form::Rate);
         match self.node(key).map(|node| &node.value) {
             Some(Value::Bare(_)) => Err(self.refused(key, "a period with the number, like 500/s")),
-            _ => self.text(key),
+            _ => self.word(key),
         }
     }
 
     pub(crate) fn ratio(&self, key: &str, most: Ratio) -> Read<Option<Ratio>> {
+        self.knows(key, || Form::Ratio);
         let Some(node) = self.node(key) else { return Ok(None) };
         let text = node.shown();
         let read = text.parse::<Ratio>().map_err(|error| self.refused(key, error.allowed()))?;
@@ -231,8 +251,9 @@ impl<'a> Section<'a> {
 
     /// One of a few words.
     pub(crate) fn choice<T: Clone>(&self, key: &str, choices: &[(&str, T)]) -> Read<Option<T>> {
-        let Some(text) = self.text(key)? else { return Ok(None) };
         let words: Vec<_> = choices.iter().map(|(word, _)| (*word).to_owned()).collect();
+        self.knows(key, || Form::Words(words.clone()));
+        let Some(text) = self.word(key)? else { return Ok(None) };
         let chosen = choices.iter().find(|(word, _)| *word == text);
         let chosen = chosen.ok_or_else(|| self.refused(key, one_of(&words, text)))?;
         Ok(Some(chosen.1.clone()))
@@ -241,6 +262,7 @@ impl<'a> Section<'a> {
 
 /// A duration with its unit.
 pub(crate) fn duration(node: &Node, path: &str) -> Read<Duration> {
+    known::form(path, || Form::Duration);
     match &node.value {
         Value::Text(text) | Value::Bare(text) => parse_duration(text)
             .map_err(|error| Mistake::refused(node.at, path, text, error.allowed())),

@@ -7,6 +7,8 @@ use seawall_policy::{Ratio, Timestamp};
 
 pub(super) use super::metric::Metric;
 pub(crate) use super::metric::Unit;
+
+use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::model::Model;
 use super::node::{Node, Value};
@@ -253,6 +255,8 @@ pub(super) fn recovery(report: &Report, from: usize) -> f64 {
 
 /// A limit in the unit of what it limits.
 fn value(node: &Node, path: &str, unit: Unit) -> Read<f64> {
+    known::form(path, || Form::Count(0, u32::MAX));
+    known::form(path, || Form::Text);
     let refused = |allowed| Mistake::refused(node.at, path, node.shown(), allowed);
     let text = node.shown();
     let decimal =
