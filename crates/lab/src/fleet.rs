@@ -27,12 +27,16 @@ mod lines;
 mod nested;
 mod plain;
 mod policies;
+mod report;
 mod routes;
+mod rush;
 mod service;
 mod story;
+mod turns;
 mod weather;
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_policy::{ConfigError, Safety, StackParams, Timestamp};
@@ -51,7 +55,9 @@ pub(crate) use caller::CALL;
 pub use heat::Heat;
 pub use keys::Keys;
 pub use later::{Form, Later, Wait};
-pub use ledger::{Counts, OfService, Report, Second, Turned};
+pub use ledger::{Counts, Second, Turned};
+pub use report::{OfService, Report};
+pub use rush::Rush;
 pub use service::{Dies, Pick, Service, Target};
 pub use story::{Asked, Story, Told};
 
@@ -112,6 +118,15 @@ pub enum Calls {
     Serial(Span),
     /// Each client thinks, calls, waits for the end, thinks again.
     Closed(Span),
+    /// At these times, which are in order: the clients take turns, one call each.
+    Recorded(Arc<[Timestamp]>),
+    /// All clients at one time, each until it has been answered once.
+    Once {
+        /// When.
+        at: Timestamp,
+        /// From a call that was not answered to the next.
+        again: Span,
+    },
 }
 
 /// Who shares budgets, breakers, bulkheads and what is known of the servers.
@@ -152,7 +167,8 @@ pub struct Refusal {
     /// What it takes to refuse one that comes, as a share of its work; 0 to 10. The next to be
     /// worked on takes so much longer.
     pub cost: f64,
-    /// What it takes to drop one whose turn has come, likewise; its worker is busy with that.
+    /// What it takes to drop one that waited, likewise: its worker is busy with that, or, if it was
+    /// only the end of a wait, the next to be worked on takes so much longer.
     pub drop_cost: f64,
     /// When to come again; also with the errors of a fault.
     pub later: Option<Later>,

@@ -65,7 +65,7 @@ pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};
 pub use fleet::{
     Arrivals, Asked, Calls, Counts, Dies, Fleet, Form, Heat, Host, Keys, Later, Network, OfService,
-    Pick, Refusal, Report, Second, Service, Sharing, Story, Target, Told, Turned, Wait, Work,
+    Pick, Refusal, Report, Rush, Second, Service, Sharing, Story, Target, Told, Turned, Wait, Work,
 };
 pub use models::{Contended, Contention};
 pub use rate::Rate;

@@ -1,8 +1,10 @@
-//! How many calls come in a second, over time: steps, drawn exactly.
+//! How many calls come in a second, over time: steps and ramps, drawn exactly.
 //!
 //! The next call comes when as many calls are expected since the last as an exponential draw of
 //! mean 1 says. That is one draw a call whatever the rate is, so the n-th call of a client is the
 //! same draw under every load.
+
+use std::time::Duration;
 
 use seawall_policy::{ConfigError, Timestamp};
 
@@ -11,8 +13,23 @@ use crate::span::{check, seconds_to_span};
 /// Calls a second, over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rate {
-    /// Since when, and how many; the first since time zero, and each later than the one before.
-    steps: Vec<(Timestamp, f64)>,
+    /// The first since time zero, and each later than the one before.
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Step {
+    from: Timestamp,
+    /// Calls a second at its begin.
+    rate: f64,
+    /// How many more each second.
+    slope: f64,
+}
+
+impl Step {
+    fn at(&self, now: Timestamp) -> f64 {
+        self.rate + self.slope * now.since(self.from).as_secs_f64()
+    }
 }
 
 impl Rate {
@@ -22,7 +39,7 @@ impl Rate {
     /// A rate outside that range.
     pub fn constant(per_second: f64) -> Result<Self, ConfigError> {
         check("rate", per_second, 0.0, 1e9)?;
-        Ok(Self { steps: vec![(Timestamp::ZERO, per_second)] })
+        Ok(Self { steps: vec![Step { from: Timestamp::ZERO, rate: per_second, slope: 0.0 }] })
     }
 
     /// From then on another one.
@@ -31,45 +48,82 @@ impl Rate {
     /// A rate outside 0 to 10⁹, or a time that is not after the last step's.
     pub fn then(mut self, from: Timestamp, per_second: f64) -> Result<Self, ConfigError> {
         check("rate", per_second, 0.0, 1e9)?;
-        let last = self.steps.last().map_or(Timestamp::ZERO, |step| step.0);
+        let last = self.steps.last().map_or(Timestamp::ZERO, |step| step.from);
         if from <= last {
             return Err(ConfigError::new("from", from, format!("a time after {last}")));
         }
-        self.steps.push((from, per_second));
+        self.steps.push(Step { from, rate: per_second, slope: 0.0 });
         Ok(self)
+    }
+
+    /// From then on evenly more or fewer, until after that time there are so many.
+    ///
+    /// # Errors
+    /// As of [`Rate::then`], or no time at all.
+    pub fn ramp(
+        self,
+        from: Timestamp,
+        over: Duration,
+        per_second: f64,
+    ) -> Result<Self, ConfigError> {
+        if over.is_zero() {
+            return Err(ConfigError::new("over", "0", "a time above zero"));
+        }
+        let rate = self.at(from);
+        let mut ramped = self.then(from, rate)?;
+        if let Some(last) = ramped.steps.last_mut() {
+            last.slope = (per_second - rate) / over.as_secs_f64();
+        }
+        ramped.then(from.after(over), per_second)
     }
 
     /// The same share of every step.
     #[must_use]
     pub fn scaled(&self, share: f64) -> Self {
-        Self { steps: self.steps.iter().map(|(from, rate)| (*from, rate * share)).collect() }
+        let scaled = |step: &Step| Step {
+            from: step.from,
+            rate: step.rate * share,
+            slope: step.slope * share,
+        };
+        Self { steps: self.steps.iter().map(scaled).collect() }
     }
 
     /// Calls a second at `now`.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> f64 {
-        let begun = self.steps.partition_point(|(from, _)| *from <= now);
-        self.steps[begun.max(1) - 1].1
+        let begun = self.steps.partition_point(|step| step.from <= now);
+        self.steps[begun.max(1) - 1].at(now)
     }
 
     /// The most calls a second before `until`.
     #[must_use]
     pub fn most(&self, until: Timestamp) -> f64 {
-        let before = self.steps.iter().filter(|(from, _)| *from < until);
-        before.map(|(_, rate)| *rate).fold(0.0, f64::max)
+        // A ramp is at its most at one of its ends.
+        let ends = self.steps.iter().skip(1).map(|next| next.from).chain([until]);
+        let before = self.steps.iter().zip(ends).filter(|(step, _)| step.from < until);
+        let most = before.map(|(step, end)| step.rate.max(step.at(end.min(until))));
+        most.fold(0.0, f64::max)
     }
 
     /// When `calls` calls are to be expected since `now`; never, if there are no more so many.
     #[must_use]
     pub fn after(&self, now: Timestamp, calls: f64) -> Timestamp {
         let (mut now, mut left) = (now, calls);
-        let mut step = self.steps.partition_point(|(from, _)| *from <= now).max(1) - 1;
+        let mut step = self.steps.partition_point(|step| step.from <= now).max(1) - 1;
         loop {
-            let rate = self.steps[step].1;
-            let end = self.steps.get(step + 1).map_or(Timestamp::MAX, |next| next.0);
-            let room = now.until(end).as_secs_f64() * rate;
+            let (rate, slope) = (self.steps[step].at(now), self.steps[step].slope);
+            let end = self.steps.get(step + 1).map_or(Timestamp::MAX, |next| next.from);
+            let until_end = now.until(end).as_secs_f64();
+            // A ramp is as if its rate were all along that of its middle.
+            let room = until_end * (rate + slope * until_end / 2.0);
             if left <= room {
-                return now.after(seconds_to_span(left / rate)).min(end);
+                let takes = if slope == 0.0 {
+                    left / rate
+                } else {
+                    let then = libm::sqrt((rate * rate + 2.0 * slope * left).max(0.0));
+                    2.0 * left / (rate + then)
+                };
+                return now.after(seconds_to_span(takes)).min(end);
             }
             if end == Timestamp::MAX {
                 return Timestamp::MAX;
@@ -108,6 +162,32 @@ mod tests {
         assert_eq!(Rate::constant(0.0).unwrap().after(second(1), 0.1), Timestamp::MAX);
         let ends = Rate::constant(10.0).unwrap().then(second(1), 0.0).unwrap();
         assert_eq!(ends.after(Timestamp::ZERO, 10.5), Timestamp::MAX);
+    }
+
+    #[test]
+    fn a_ramp_is_met_by_as_many_calls_as_lie_under_it() {
+        // 10 a second, from 2 s on ever more until there are 50 at 6 s, then fewer until 8 s.
+        let secs = Duration::from_secs;
+        let rate = Rate::constant(10.0).unwrap().ramp(second(2), secs(4), 50.0).unwrap();
+        let rate = rate.ramp(second(7), secs(1), 0.0).unwrap();
+        for (at, exact) in [(1, 10.0), (2, 10.0), (3, 20.0), (5, 40.0), (6, 50.0), (8, 0.0)] {
+            assert!((rate.at(second(at)) - exact).abs() < 1e-9, "{at}");
+        }
+        let near = |since, calls, exact: u64| {
+            let off = rate.after(second(since), calls).as_nanos().abs_diff(exact * 1_000_000);
+            assert!(off < 10, "{calls} calls from {since} s on: {off} ns off");
+        };
+        near(0, 20.0 + 15.0, 3_000);
+        near(0, 20.0 + 120.0, 6_000);
+        near(3, 25.0 + 35.0, 5_000);
+        near(6, 50.0 + 18.75, 7_500);
+        near(7, 18.75, 7_500);
+        assert_eq!(rate.after(second(7), 25.1), Timestamp::MAX);
+        for (until, most) in [(2, 10.0), (4, 30.0), (6, 50.0), (9, 50.0)] {
+            assert!((rate.most(second(until)) - most).abs() < 1e-9, "{until}");
+        }
+        assert!(rate.clone().ramp(second(20), Duration::ZERO, 1.0).is_err());
+        assert!(rate.ramp(second(5), secs(1), 1.0).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! file is read. Runs of one case and seed have the same calls, network and work in every arm.
 
 mod advice;
+mod calls;
 mod course;
 mod known;
 mod map;

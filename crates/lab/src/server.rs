@@ -134,9 +134,17 @@ impl<J> Server<J> {
         next
     }
 
-    /// The worker that dropped a job has something to do with that.
-    pub const fn occupy(&mut self) {
-        self.busy += 1;
+    /// The worker that dropped a job has something to do with that; false if it was none, but the
+    /// end of a wait.
+    pub fn occupy(&mut self) -> bool {
+        // Not `busy += matches!(…) as u32`: rustc 1.95 leaves the addition out when it optimizes.
+        match &self.line {
+            Line::Own(_) => {
+                self.busy += 1;
+                true
+            }
+            Line::Policy(_) => false,
+        }
     }
 
     /// From now on it has so many workers. Those too many end what they are at. A policy's queue

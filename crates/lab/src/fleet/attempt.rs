@@ -19,7 +19,7 @@ impl World<'_> {
         permit.mark_sent();
         let (made, begun, sent) = (call.made, call.begun, call.sent);
         call.sent += 1;
-        self.ledger.attempt(now, self.counted(made.link), begun, sent == 0);
+        self.ledger.attempt(now, self.counted(made.link), made.origin, begun, sent == 0);
         let life = self.policies.life(made.link.caller);
         let mut flight = Flight::new(made, life, slot, sent);
         flight.site = self.server(flight.made, permit.endpoint());

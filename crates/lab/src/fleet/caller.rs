@@ -2,9 +2,8 @@
 //!
 //! Sends, waits, wakes, reports. What follows from a report is the policy's to say.
 
-use seawall_policy::{Call, Done, Event, Operation, Safety, Step, Timestamp};
+use seawall_policy::{Call, Class, Done, Event, Operation, Safety, Step, Timestamp};
 
-use super::Calls;
 use super::routes::Link;
 use super::story::{ended, millis};
 use super::world::{Made, NOBODY, Ongoing, What, World};
@@ -18,9 +17,7 @@ impl World<'_> {
         client.begun += 1;
         client.last = now;
         self.begins_in_life(id);
-        if matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, id);
-        }
+        self.next_meanwhile(engine, id);
         if self.fleet.baseline.is_some() {
             self.plain_begins(engine, id, number);
             return;
@@ -66,9 +63,7 @@ impl World<'_> {
             return;
         }
         let Some(link) = self.walk_away(engine, slot) else { return };
-        if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, link.caller);
-        }
+        self.next_after(engine, link.caller, false);
     }
 
     /// Nobody waits for a call any longer; whose it was.
@@ -173,9 +168,7 @@ impl World<'_> {
             return;
         }
         self.ends_in_life(link.caller);
-        if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, link.caller);
-        }
+        self.next_after(engine, link.caller, done.outcome.class() == Class::Success);
     }
 
     /// Wakes the calls whose tickets are decided.

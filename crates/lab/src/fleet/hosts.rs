@@ -270,15 +270,17 @@ impl World<'_> {
         self.tell_of(engine.now(), slot, |_, _| "is dropped by the queue".to_owned());
         let refusal = &self.fleet.services[service as usize].host.refusal;
         if refusal.drop_cost > 0.0 {
-            if let Some(flight) = self.flights.get_mut(slot) {
-                flight.is_dropped = true;
-            }
-            self.sites[place].server.occupy();
             let takes = self.work_of(slot).mul_f64(refusal.drop_cost);
-            self.busy_with(engine, slot, takes);
-        } else {
-            self.turn_away(engine, slot, refusal.status);
+            if self.sites[place].server.occupy() {
+                if let Some(flight) = self.flights.get_mut(slot) {
+                    flight.is_dropped = true;
+                }
+                self.busy_with(engine, slot, takes);
+                return;
+            }
+            self.sites[place].owed += takes;
         }
+        self.turn_away(engine, slot, refusal.status);
     }
 
     /// There is no room for a request.

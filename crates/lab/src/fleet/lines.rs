@@ -4,7 +4,9 @@ use std::fmt;
 
 use seawall_policy::StopReason;
 
-use super::ledger::{Counts, OfService, Report, Second, Turned};
+use super::ledger::{Counts, Second, Turned};
+use super::report::{OfService, Report};
+use super::rush::Rush;
 
 /// All of it.
 impl fmt::Display for Report {
@@ -18,6 +20,11 @@ impl fmt::Display for Report {
             let Turned { refused, dropped, dropped_awaited, begun_for_nobody } = self.turned;
             write!(f, "refused {refused} dropped {dropped} awaited {dropped_awaited} ")?;
             writeln!(f, "begun for nobody {begun_for_nobody}")?;
+        }
+        if !self.rush.attempts.is_empty() {
+            let Rush { ready, waiting, attempts } = &self.rush;
+            let at = [0.5, 0.9, 0.99].map(|share| ready.quantile(share));
+            writeln!(f, "ready {} {at:?} waiting {waiting} attempts {attempts:?}", ready.n())?;
         }
         for (reason, count) in StopReason::ALL.iter().zip(stops).filter(|(_, count)| *count > 0) {
             writeln!(f, "stop {} {count}", reason.as_str())?;

@@ -4,10 +4,10 @@
 
 use seawall_policy::{Cause, Class, Done, Outcome, StopReason, Timestamp};
 
+use super::Sharing;
 use super::routes::Link;
 use super::story::{ended, millis, of_outcome};
 use super::world::{Flight, Made, What, World};
-use super::{Calls, Sharing};
 use crate::baselines::Known;
 use crate::draw::Purpose;
 use crate::engine::Engine;
@@ -69,7 +69,7 @@ impl World<'_> {
         let Some(call) = self.plain.get_mut(slot) else { return };
         let (made, begun, sent) = (call.made, call.begun, call.sent);
         call.sent += 1;
-        self.ledger.attempt(now, self.counted(made.link), begun, sent == 0);
+        self.ledger.attempt(now, self.counted(made.link), made.origin, begun, sent == 0);
         let mut flight = Flight::new(made, 0, slot, sent);
         // Of several servers any, by the draws that are the attempt's own.
         let service = self.policies.routes.get(made.link.route).target;
@@ -100,9 +100,7 @@ impl World<'_> {
         self.ledger.left(self.counted(link), call.begun);
         self.tell(now, call.made, |_| "is given up by its caller, who leaves".to_owned());
         self.ends_in_life(link.caller);
-        if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, link.caller);
-        }
+        self.next_after(engine, link.caller, false);
     }
 
     pub(super) fn plain_timer(&mut self, engine: &mut Engine, slot: u32) {
@@ -163,9 +161,7 @@ impl World<'_> {
         self.ledger.done(now, self.counted(call.link()), call.begun, &done);
         self.tell(now, call.made, |_| ended(now.since(call.begun), &done));
         self.ends_in_life(client);
-        if !matches!(self.fleet.calls, Calls::Open(_)) {
-            self.next_call(engine, client);
-        }
+        self.next_after(engine, client, is_good);
     }
 
     pub(super) fn plain_ticks(&mut self, engine: &mut Engine, slot: u32) {

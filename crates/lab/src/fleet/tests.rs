@@ -322,11 +322,14 @@ fn the_policys_queue_answers_at_the_end_of_its_wait() {
 
 #[test]
 fn turning_away_costs_what_it_is_said_to() {
-    let worked = |room, drop, cost, drop_cost| {
-        let mut fleet = overloaded(Queue::Own(Discipline { room, drop, ..Discipline::FIFO }));
+    let worked_by = |queue, cost, drop_cost| {
+        let mut fleet = overloaded(queue);
         fleet.services[0].host.refusal = Refusal { cost, drop_cost, ..Refusal::PLAIN };
         let second = run(&fleet).between(5, 20);
         (second.worked + second.wasted) as f64 / 15.0
+    };
+    let worked = |room, drop, cost, drop_cost| {
+        worked_by(Queue::Own(Discipline { room, drop, ..Discipline::FIFO }), cost, drop_cost)
     };
     let near = |worked: f64, exact: f64| assert!((worked - exact).abs() < 1.5, "{worked}");
     // λ = 100, μ = 50: of the worker's time, what is refused takes its cost. w + c(λ − w) = μ.
@@ -334,6 +337,10 @@ fn turning_away_costs_what_it_is_said_to() {
     near(worked(Some(5), Drop::Never, 0.2, 0.0), 37.5);
     near(worked(None, Drop::Older(millis(60)), 0.0, 0.0), 50.0);
     near(worked(None, Drop::Older(millis(60)), 0.0, 0.2), 37.5);
+    let options = BulkheadOptions { wait: millis(60), queue: 100, ..BulkheadOptions::default() };
+    let policy = || Queue::Policy(BulkheadParams::new(options).unwrap(), 1);
+    near(worked_by(policy(), 0.0, 0.0), 50.0);
+    near(worked_by(policy(), 0.2, 0.2), 37.5);
 }
 
 #[test]
@@ -381,6 +388,44 @@ fn a_partition_cuts_some_clients_off_both_ways_and_no_others() {
     let report = run(&fleet);
     assert_eq!((report.between(6, 40).good, report.between(6, 40).arrived), (0, 0));
     assert!(report.between(5, 40).worked + report.between(5, 40).wasted > 10, "{report}");
+}
+
+#[test]
+fn all_clients_call_at_one_time_and_each_until_it_is_answered_once() {
+    let rush = |room: Option<u32>, baseline: Option<Baseline>| {
+        let mut fleet = fleet(&retrying(1));
+        fleet.calls = Calls::Once { at: second(1), again: Span::fixed(millis(400)) };
+        let service = Span::fixed(millis(10));
+        fleet.services[0].host.work = Work::Queue { workers: 1, queue: Queue::fifo(room), service };
+        fleet.baseline = baseline;
+        fleet.ends = second(20);
+        run(&fleet)
+    };
+    // A hundred in a row, one at a time; whoever waits half a second is in vain.
+    let report = rush(None, None);
+    assert_eq!(report.between(1, 2).offered, 100 + 51, "{report}");
+    assert_eq!((report.counts.good, report.rush.waiting), (100, 0));
+    assert_eq!(report.rush.ready_at(0.49).map(|at| at.as_millis()), Some(492));
+    assert!(report.rush.ready_at(1.0) > Some(Duration::from_secs(1)), "{report}");
+    assert!(report.rush.mean_attempts() > 1.5, "{report}");
+    // Room for ten: eleven at a time, each round 402 ms after the last.
+    let report = rush(Some(10), None);
+    assert_eq!(report.rush.attempts, [0, 11, 11, 11, 11, 11, 11, 11, 11, 11, 1]);
+    let theirs = rush(Some(10), Some(Baseline::new(1, millis(500), &[], Gate::Free).unwrap()));
+    assert_eq!(report.rush.attempts, theirs.rush.attempts);
+}
+
+#[test]
+fn recorded_calls_come_when_they_did_the_clients_taking_turns() {
+    let mut fleet = fleet(&retrying(1));
+    fleet.clients = 3;
+    let times: Vec<_> =
+        [500, 500, 700, 2_000, 2_500, 19_000, 25_000].map(Timestamp::from_millis).into();
+    fleet.calls = Calls::Recorded(times.into());
+    let report = run(&fleet);
+    let offered: Vec<_> = report.seconds.iter().map(|second| second.offered).collect();
+    assert_eq!((offered[0], offered[2], offered[19], offered[25]), (3, 2, 1, 0));
+    assert_eq!(report.counts.calls, 6, "none from the end of the calls on");
 }
 
 #[test]

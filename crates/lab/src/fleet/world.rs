@@ -6,18 +6,18 @@ use seawall_policy::{Cause, HeldCall, Operation, Outcome, Permit, Ticket, Timest
 
 use super::arrivals::Counter;
 use super::hosts::{Site, sites};
-use super::ledger::{Ledger, Place, Report};
+use super::ledger::{Ledger, Place};
 use super::nested::Life;
 use super::plain::Plain;
 use super::policies::Policies;
+use super::report::Report;
 use super::routes::Link;
 use super::story::Story;
-use super::{Calls, Fleet, Sharing};
+use super::{Fleet, Sharing};
 use crate::baselines::Known;
 use crate::draw::{Draws, Purpose};
 use crate::engine::{Engine, Entity, Event, Model};
 use crate::slots::Slots;
-use crate::span::seconds_to_span;
 
 /// Everything there is.
 pub(super) struct World<'a> {
@@ -289,28 +289,6 @@ impl<'a> World<'a> {
         }
         self.ledger.report(engine, &self.policies, self.fleet, self.counter.arrivals())
     }
-
-    /// Schedules the client's next call, its last having begun or, if it makes one at a time,
-    /// ended.
-    pub(super) fn next_call(&mut self, engine: &mut Engine, id: u32) {
-        let now = engine.now();
-        let client = &mut self.clients[id as usize];
-        let draws = u64::from(client.begun) * CALL_DRAWS;
-        let mut draw = self.draws.stream(id, Purpose::Arrival).at(draws);
-        let at = match &self.fleet.calls {
-            Calls::Open(rate) => {
-                rate.after(now, draw.exponential() * f64::from(self.fleet.clients))
-            }
-            Calls::Serial(between) if client.begun == 0 => {
-                now.after(seconds_to_span(between.draw(&mut draw).as_secs_f64() * draw.unit()))
-            }
-            Calls::Serial(between) => client.last.after(between.draw(&mut draw)).max(now),
-            Calls::Closed(think) => now.after(think.draw(&mut draw)),
-        };
-        if at < self.fleet.calls_until {
-            engine.schedule(at, &mut client.entity, What::Begin.of(0));
-        }
-    }
 }
 
 /// What each client of a baseline knows, or all of them together.
@@ -367,7 +345,7 @@ const SLOT_BITS: u32 = 28;
 /// In place of a call's slot: there is no call.
 pub(super) const NOBODY: u32 = u32::MAX;
 /// Room for the draws of a call: when it comes, and, in the second half, how long is waited for it.
-const CALL_DRAWS: u64 = 8;
+pub(super) const CALL_DRAWS: u64 = 8;
 /// Room for the draws of an attempt, and for the attempts of a call (at most a hundred), so that no
 /// two share one.
 const DRAWS: u64 = 16;

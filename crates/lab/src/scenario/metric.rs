@@ -37,6 +37,12 @@ pub(super) enum Metric {
     Duplicates,
     /// Of what nobody waited for any more when its turn came, what was dropped and not begun.
     Unstarted,
+    /// Until half, or 99 %, of all clients have been answered once; infinite if never.
+    ReadyP50,
+    ReadyP99,
+    /// Attempts a client until then, and what 99 % of them do not exceed.
+    Tries,
+    TriesP99,
     /// Attempts dropped out of a queue although somebody waited, of all.
     FalseDrops,
     /// The number at a place of those that a model gives which is no fleet.
@@ -78,6 +84,10 @@ impl Metric {
         ("herd", Self::Herd, Unit::Share),
         ("duplicates", Self::Duplicates, Unit::Count),
         ("unstarted", Self::Unstarted, Unit::Share),
+        ("ready_p50", Self::ReadyP50, Unit::Time),
+        ("ready_p99", Self::ReadyP99, Unit::Time),
+        ("tries", Self::Tries, Unit::Times),
+        ("tries_p99", Self::TriesP99, Unit::Count),
         ("false_drops", Self::FalseDrops, Unit::Share),
     ];
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use seawall_policy::units::parse_rate;
 use seawall_policy::{ConfigError, Safety, Timestamp};
 
+use super::calls;
 use super::course::USUAL;
 use super::known::{self, Form};
 use super::mistake::Mistake;
@@ -16,9 +17,8 @@ use super::section::{LONGEST_RUN, Read, Section, duration};
 use super::server;
 use super::threshold::Unit;
 use crate::fault::{Fault, Trouble};
-use crate::fleet::{Calls, Fleet, Network, Service, Sharing, Target};
+use crate::fleet::{Fleet, Network, Service, Sharing, Target};
 use crate::models::{KINDS, Kind, Setup};
-use crate::rate::Rate;
 use crate::span::Span;
 
 /// One model, ready to be run with any seed.
@@ -105,12 +105,12 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     let calls_until = run.point("calls_until")?.ok_or_else(|| run.missing("calls_until"))?;
     let delay = network.as_ref().and_then(|network| network.node("delay"));
     let policy = params(section)?;
-    let load = need("calls", &["rate", "steps", "serial", "closed", "safety"])?;
+    let load = need("calls", &[&calls::KEYS[..], &["safety"]].concat())?;
     let safety = [("idempotent", Safety::Idempotent), ("unsafe", Safety::Unsafe)];
     let sharing = [("each", Sharing::Each), ("all", Sharing::All)];
     let read = Fleet {
         clients: size.count("clients", 1..=MOST_CLIENTS)?.ok_or_else(|| size.missing("clients"))?,
-        calls: calls(&load)?,
+        calls: calls::calls(&load)?,
         safety: load.choice("safety", &safety)?,
         cancels: cancels(section)?,
         patience: size.node("patience").map(|node| span(node, "fleet.patience")).transpose()?,
@@ -146,31 +146,6 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
         _ => section.by(&error, "fleet"),
     })?;
     Ok(read)
-}
-
-fn calls(section: &Section<'_>) -> Read<Calls> {
-    if section.node("steps").is_some() && section.node("rate").is_none() {
-        return Err(section.missing("rate"));
-    }
-    let spans = ["serial", "closed"].map(|key| section.node(key));
-    match (section.per_second("rate")?, spans) {
-        (Some(rate), [None, None]) => {
-            let mut rate = Rate::constant(rate).map_err(|error| section.by(&error, "rate"))?;
-            for (path, node) in section.list("steps")? {
-                let step = Section::new(node, &path, &["from", "rate"])?;
-                let from = step.point("from")?.ok_or_else(|| step.missing("from"))?;
-                let then = step.per_second("rate")?.ok_or_else(|| step.missing("rate"))?;
-                rate = rate.then(from, then).map_err(|error| step.by(&error, "from"))?;
-            }
-            Ok(Calls::Open(rate))
-        }
-        (None, [Some(node), None]) => span(node, "calls.serial").map(Calls::Serial),
-        (None, [None, Some(node)]) => span(node, "calls.closed").map(Calls::Closed),
-        _ => {
-            let said = "needs one of rate, serial and closed";
-            Err(Mistake::new(section.at(""), "calls", said))
-        }
-    }
 }
 
 fn fault(node: &Node, path: &str) -> Read<Fault> {

@@ -90,17 +90,22 @@ impl<'a> Section<'a> {
 
     /// The tables under a key, with their paths; none if it is not there.
     pub(crate) fn list(&self, key: &str) -> Read<Vec<(String, &'a Node)>> {
+        self.long_list(key, LONGEST_LIST)
+    }
+
+    /// The same of up to so many.
+    pub(crate) fn long_list(&self, key: &str, most: usize) -> Read<Vec<(String, &'a Node)>> {
         self.knows(key, || Form::List);
         let Some(node) = self.node(key) else { return Ok(Vec::new()) };
         let Value::List(nodes) = &node.value else {
             return Err(self.refused(key, format!("a list of tables, [[{key}]]")));
         };
-        if nodes.len() > LONGEST_LIST {
+        if nodes.len() > most {
             return Err(Mistake::refused(
                 node.at,
                 &self.path(key),
                 format!("{} entries", nodes.len()),
-                format!("at most {LONGEST_LIST}"),
+                format!("at most {most}"),
             ));
         }
         let path = self.path(key);

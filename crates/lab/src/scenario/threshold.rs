@@ -136,6 +136,8 @@ impl Threshold {
             |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let window = report.between(self.from, self.until);
         let time = |share| report.times.quantile(share).as_secs_f64();
+        let ready =
+            |share| report.rush.ready_at(share).map_or(f64::INFINITY, |at| at.as_secs_f64());
         match self.metric {
             Metric::Amplification => report.amplification(),
             Metric::Success => report.success(),
@@ -154,6 +156,10 @@ impl Threshold {
             Metric::Herd => report.arrivals.herd(self.from, self.until),
             Metric::Duplicates => report.arrivals.duplicates() as f64,
             Metric::Unstarted => report.unstarted(),
+            Metric::ReadyP50 => ready(0.5),
+            Metric::ReadyP99 => ready(0.99),
+            Metric::Tries => report.rush.mean_attempts(),
+            Metric::TriesP99 => report.rush.attempts_of(0.99) as f64,
             Metric::FalseDrops => part(report.turned.dropped_awaited, report.counts.attempts),
             Metric::Of { .. } => f64::NAN,
         }

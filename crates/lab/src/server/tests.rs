@@ -160,7 +160,7 @@ fn a_worker_that_drops_at_a_cost_is_busy_with_it() {
     let _ = [1, 2].map(|job| server.arrive(at(0), Coming::of(job)));
     server.finish(at(9), 0);
     assert_eq!(server.next(at(9)), Some(Next::Dropped(2)));
-    server.occupy();
+    assert!(server.occupy());
     assert_eq!(server.arrive(at(9), Coming::of(3)), Arrived::Queued(Timestamp::MAX));
     server.finish(at(10), 0);
     assert_eq!(server.next(at(10)), Some(Next::Begun(3)));
