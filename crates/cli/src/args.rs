@@ -72,6 +72,9 @@ pub enum LabCommand {
     /// Run scenarios and judge them.
     #[command(after_help = LAB_EXIT)]
     Run(LabRunArgs),
+    /// Tell whether scenario files can be run, and what their own numbers say against them.
+    #[command(after_help = LAB_CHECK_EXIT)]
+    Check(LabCheckArgs),
     /// Compare two runs: what is held or missed now, and which numbers have moved.
     #[command(after_help = COMPARE_EXIT)]
     Compare(LabCompareArgs),
@@ -82,6 +85,14 @@ pub enum LabCommand {
     /// Draw the stability map of a scenario: from which loads and triggers it recovers.
     #[command(after_help = MAP_EXIT)]
     Map(LabMapArgs),
+}
+
+/// `seawall lab check`.
+#[derive(Debug, Args)]
+pub struct LabCheckArgs {
+    /// Scenarios by name, or paths to files.
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
 }
 
 /// `seawall lab compare`.
@@ -250,6 +261,8 @@ const DEMO_EXIT: &str = "Exits with 0 if the protected side met its bars, 1 if n
 const PROBE_EXIT: &str = "Exits with 0 for yes, 1 for no, 2 if nobody answers within a second.";
 const LAB_EXIT: &str = "Exits with 0 if every scenario passes, 1 if one fails, 2 if one could not run \
                         or is invalid, that is, a control did not fail.";
+const LAB_CHECK_EXIT: &str = "Exits with 0 if all can be run, 1 if one is wrong, 2 if one cannot be \
+                              read.";
 const COMPARE_EXIT: &str = "Exits with 0 if nothing that went right goes wrong or is gone, 1 if \
                             something does, 2 if a file cannot be read.";
 const MAP_EXIT: &str = "Exits with 0 if it recovers at the operating point, 1 if not with every seed, \

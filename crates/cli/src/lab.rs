@@ -1,5 +1,6 @@
 //! `seawall lab`: scenarios on a simulated fleet, from their files to a verdict.
 
+mod check;
 mod compare;
 mod html;
 mod map;
@@ -78,6 +79,7 @@ pub fn lab(command: &LabCommand) -> anyhow::Result<Judged> {
             io::stdout().write_all(load(&args.name)?.scenario.page().as_bytes())?;
         }
         LabCommand::Run(args) => return run::run(args),
+        LabCommand::Check(args) => return check::check(args),
         LabCommand::Compare(args) => return compare::compare(args),
         LabCommand::Map(args) => return map::map(args),
         LabCommand::New(args) => new::new(args)?,

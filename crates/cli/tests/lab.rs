@@ -300,6 +300,25 @@ fn the_schema_takes_every_scenario_and_refuses_what_the_reader_refuses() {
 }
 
 #[test]
+fn a_file_is_checked_and_advised_before_it_is_run() {
+    let file = Scratch::new("new.toml");
+    assert!(lab(&["new", "storm", "--file", file.path()]).status.success());
+    let right = fs::read_to_string(&file.0).unwrap();
+    let fine = lab(&["check", file.path(), "contention"]);
+    assert_eq!(fine.status.code(), Some(0));
+    assert_eq!(text(&fine.stdout).lines().count(), 2, "nothing speaks against it");
+    fs::write(&file.0, right.replace("rate = \"70/s\"\n\n", "rate = \"95/s\"\n\n")).unwrap();
+    let advised = lab(&["check", file.path()]);
+    assert_eq!(advised.status.code(), Some(0), "{}", text(&advised.stderr));
+    assert!(text(&advised.stdout).contains("  advice, ours: a peak load of 95% and"));
+    fs::write(&file.0, right.replace("workers = 10\n", "workers = 0\n")).unwrap();
+    let wrong = lab(&["check", "contention", file.path()]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).contains("server.workers: `0` is not allowed"));
+    assert_eq!(lab(&["check", "no-such"]).status.code(), Some(2));
+}
+
+#[test]
 fn tables_say_what_every_arm_came_to_and_where_a_baseline_is_better() {
     let files = [Scratch::new("1.md"), Scratch::new("2.md")];
     let pages = [("1", &files[0]), ("2", &files[1])].map(|(threads, file)| {

@@ -3,7 +3,24 @@
 
 use seawall_policy::Ratio;
 
+use super::{Cell, Role, Scenario};
 use crate::fleet::{Calls, Fleet, Work};
+
+impl Scenario {
+    /// What its own numbers say against the arms under test before anything is run: case, arm and
+    /// a sentence.
+    #[must_use]
+    pub fn advice(&self) -> Vec<(&str, &str, String)> {
+        let ours = |cell: &&Cell| self.arms[cell.arm].role == Role::Test;
+        let said = |cell: &Cell| cell.model.advice();
+        let cells = self.cells.iter().filter(ours);
+        let all = cells.flat_map(|cell| {
+            let arm = self.arms[cell.arm].name.as_str();
+            said(cell).into_iter().map(move |said| (cell.case.as_str(), arm, said))
+        });
+        all.collect()
+    }
+}
 
 /// The most calls a second of a fleet, as a share of what its servers can work on; `None` where
 /// calls come as their clients are free, or work is not that of the workers of one service.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use seawall_policy::units::parse_rate;
 use seawall_policy::{ConfigError, Safety, Timestamp};
 
+use super::advice::{advice, load};
 use super::calls;
 use super::course::USUAL;
 use super::known::{self, Form};
@@ -69,6 +70,17 @@ impl Model {
         match self {
             Self::Fleet(fleet) => fleet.faults.clone(),
             Self::Setup(..) => Vec::new(),
+        }
+    }
+
+    /// What its own numbers say against it before it is run.
+    pub(super) fn advice(&self) -> Vec<String> {
+        match self {
+            Self::Fleet(fleet) if fleet.baseline.is_none() => {
+                let load = load(fleet).and_then(|load| advice(fleet, load));
+                fleet.policy.warnings().iter().cloned().chain(load).collect()
+            }
+            _ => Vec::new(),
         }
     }
 

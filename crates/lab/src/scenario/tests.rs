@@ -436,6 +436,20 @@ fn a_map_tells_what_recovers_and_how_far_the_edge_is() {
 }
 
 #[test]
+fn retries_that_the_capacity_cannot_carry_are_advised_against() {
+    let timed = "policy = { timeouts = { attempt = \"1s\" }, retry = { max_attempts = 3 } }";
+    let right = RIGHT.replacen("policy = { retry = { max_attempts = 3 } }", timed, 1);
+    assert_eq!(parse(&right).unwrap().advice(), []);
+    // A worker of 5 ms carries 200 a second.
+    let scenario = parse(&right.replace("\"50/s\"", "\"190/s\"")).unwrap();
+    let advice = scenario.advice();
+    assert_eq!(advice.len(), 1, "the control is no arm under test");
+    let (case, arm, said) = &advice[0];
+    assert_eq!((*case, *arm), ("", "ours"));
+    assert!(said.contains("a peak load of 95%") && said.contains("104.5"), "{said}");
+}
+
+#[test]
 fn a_map_that_cannot_be_drawn_is_refused() {
     let right = format!("{RIGHT}{MAP}");
     for (from, to, field, said) in [
