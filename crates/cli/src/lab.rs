@@ -50,6 +50,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("limits", include_str!("../../../scenarios/limits.toml")),
     ("herd", include_str!("../../../scenarios/herd.toml")),
     ("leaving-callers", include_str!("../../../scenarios/leaving-callers.toml")),
+    ("nine-oclock", include_str!("../../../scenarios/nine-oclock.toml")),
     ("pauses", include_str!("../../../scenarios/pauses.toml")),
     ("expired-work", include_str!("../../../scenarios/expired-work.toml")),
     ("market-open", include_str!("../../../scenarios/market-open.toml")),

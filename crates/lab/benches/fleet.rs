@@ -57,6 +57,7 @@ fn main() {
                 },
                 notices: false,
                 refusal: Refusal::PLAIN,
+                door: None,
             };
             let fleet = Fleet {
                 clients,

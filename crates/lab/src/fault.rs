@@ -11,6 +11,7 @@
 //! | restart | all that is inside is closed at the begin; down to the end |
 //! | hold | requests do not arrive, until all do at the end, in the order they were sent in |
 //! | partition | between a share of the clients and the server nothing passes, either way |
+//! | reset | a share of the clients is no longer in, where a server has a door: at the begin |
 //! | clock | the clocks of a share of the clients are off, which only dates depend on |
 
 use seawall_policy::{ConfigError, Timestamp};
@@ -56,6 +57,11 @@ pub enum Trouble {
         /// How many of them, 0 to 1.
         share: f64,
     },
+    /// Some clients are no longer in, from the begin on.
+    Reset {
+        /// How many of them, 0 to 1.
+        share: f64,
+    },
     /// Some clients' clocks are off.
     Clock {
         /// How many of them, 0 to 1.
@@ -87,7 +93,9 @@ impl Fault {
                     return Err(ConfigError::new("status", status, "a status from 400 to 599"));
                 }
             }
-            Trouble::Partition { share } | Trouble::Clock { share, .. } => {
+            Trouble::Partition { share }
+            | Trouble::Reset { share }
+            | Trouble::Clock { share, .. } => {
                 check("share", share, 0.0, 1.0)?;
             }
             _ => {}
@@ -132,6 +140,7 @@ impl Fault {
             Trouble::Restart => "restart".to_owned(),
             Trouble::Hold => "held back".to_owned(),
             Trouble::Partition { share } => format!("{}% cut off", share * 100.0),
+            Trouble::Reset { share } => format!("{}% reset", share * 100.0),
             Trouble::Clock { ahead, .. } => format!("clocks {ahead:+} s"),
         };
         self.server.map_or(what.clone(), |server| format!("{what} at {server}"))
@@ -203,7 +212,7 @@ impl Condition {
                     all.workers = Some(all.workers.map_or(workers, |fewer| fewer.min(workers)));
                 }
                 Trouble::Partition { .. } => all.is_parted = true,
-                Trouble::Pause | Trouble::Clock { .. } => {}
+                Trouble::Pause | Trouble::Reset { .. } | Trouble::Clock { .. } => {}
             }
         }
         all

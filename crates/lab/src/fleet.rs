@@ -18,6 +18,7 @@
 mod arrivals;
 mod attempt;
 mod caller;
+mod door;
 mod heat;
 mod hosts;
 mod keys;
@@ -52,6 +53,7 @@ use crate::span::{Span, check};
 pub use arrivals::Arrivals;
 pub(crate) use arrivals::MOST_APART;
 pub(crate) use caller::CALL;
+pub use door::Door;
 pub use heat::Heat;
 pub use keys::Keys;
 pub use later::{Form, Later, Wait};
@@ -157,6 +159,8 @@ pub struct Host {
     pub notices: bool,
     /// What turning a request away takes, and what is said then.
     pub refusal: Refusal,
+    /// What callers go through before their first request; `None`: they are in.
+    pub door: Option<Door>,
 }
 
 /// How a server turns requests away.

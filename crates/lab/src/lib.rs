@@ -64,8 +64,9 @@ pub use draw::{Draw, Draws, Purpose};
 pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};
 pub use fleet::{
-    Arrivals, Asked, Calls, Counts, Dies, Fleet, Form, Heat, Host, Keys, Later, Network, OfService,
-    Pick, Refusal, Report, Rush, Second, Service, Sharing, Story, Target, Told, Turned, Wait, Work,
+    Arrivals, Asked, Calls, Counts, Dies, Door, Fleet, Form, Heat, Host, Keys, Later, Network,
+    OfService, Pick, Refusal, Report, Rush, Second, Service, Sharing, Story, Target, Told, Turned,
+    Wait, Work,
 };
 pub use models::{Contended, Contention};
 pub use rate::Rate;

@@ -44,7 +44,8 @@ impl World<'_> {
             let left = remaining_to_send(engine.now(), flight.deadline, MARGIN, None).unwrap_or(0);
             flight.told = u32::try_from(left).unwrap_or(u32::MAX);
         }
-        let travels = self.travels(made, OUT);
+        let ways = self.ways(site, made.link.caller);
+        let travels = self.travels(made, OUT).map(|delay| delay * ways);
         self.tell_of(engine.now(), slot, |_, _| match travels {
             Some(_) => "is sent".to_owned(),
             None => "is sent, and lost on the way".to_owned(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use seawall_policy::{AnswerSignals, Cause, Outcome, Timestamp};
 
 use super::attempt::BACK;
+use super::door::{Doorway, Stage};
 use super::later::Slots;
 use super::story::{millis, of_outcome};
 use super::world::{ALL_DRAWS, What, World};
@@ -21,6 +22,7 @@ pub(super) struct Site {
     pub(super) service: u32,
     pub(super) place: u32,
     pub(super) server: Server<u32>,
+    pub(super) door: Option<Box<Doorway>>,
     pub(super) condition: Condition,
     /// What its refusals have cost and nobody has worked off yet.
     owed: Duration,
@@ -37,7 +39,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    fn new(id: u32, service: u32, place: u32, host: &Host) -> Self {
+    fn new(id: u32, service: u32, place: u32, host: &Host, callers: u32) -> Self {
         let server = match host.work {
             Work::Queue { workers, ref queue, .. } => Server::new(workers, queue),
             Work::Crowd { .. } => Server::new(u32::MAX, &Queue::fifo(None)),
@@ -47,6 +49,7 @@ impl Site {
             service,
             place,
             server,
+            door: host.door.as_ref().map(|door| Box::new(Doorway::new(door, callers))),
             condition: Condition::GOOD,
             owed: Duration::ZERO,
             slots: Slots::default(),
@@ -63,10 +66,11 @@ impl Site {
 pub(super) fn sites(fleet: &Fleet) -> (Vec<Site>, Vec<u32>) {
     let (mut sites, mut firsts) = (Vec::new(), Vec::new());
     let mut id = fleet.clients;
+    let callers = id + fleet.services.iter().map(|service| service.servers).sum::<u32>();
     for (service, number) in fleet.services.iter().zip(0..) {
         firsts.push(id - fleet.clients);
         for place in 0..service.servers {
-            sites.push(Site::new(id, number, place, &service.host));
+            sites.push(Site::new(id, number, place, &service.host, callers));
             id += 1;
         }
     }
@@ -110,8 +114,18 @@ impl World<'_> {
             self.turn_away(engine, slot, status);
             return;
         }
+        if !self.knocks(engine, slot, until) {
+            self.enters(engine, slot, until);
+        }
+    }
+
+    /// A request of a caller that is in.
+    pub(super) fn enters(&mut self, engine: &mut Engine, slot: u32, until: Timestamp) {
+        let now = engine.now();
+        let Some(flight) = self.flights.get(slot) else { return };
+        let (lane, place) = (flight.made.link.caller, flight.site as usize);
         let site = &mut self.sites[place];
-        match site.server.arrive(now, Coming { job: slot, until, lane: made.link.caller }) {
+        match site.server.arrive(now, Coming { job: slot, until, lane }) {
             Arrived::Begun(slot) => self.work(engine, slot),
             Arrived::Queued(look_at) => {
                 engine.schedule(look_at, &mut site.entity, What::Turn.of(0));
@@ -141,9 +155,12 @@ impl World<'_> {
     }
 
     /// How long the work on a request takes, begun now.
-    fn work_of(&self, slot: u32) -> Duration {
+    pub(super) fn work_of(&self, slot: u32) -> Duration {
         let Some(flight) = self.flights.get(slot) else { return Duration::ZERO };
         let site = &self.sites[flight.site as usize];
+        if flight.stage == Stage::Door {
+            return self.door_work(slot).mul_f64(site.condition.slow);
+        }
         let made = flight.made;
         let takes = match &self.fleet.services[site.service as usize].host.work {
             Work::Queue { service, .. } => {
@@ -158,7 +175,7 @@ impl World<'_> {
     }
 
     /// A worker has to do with a request for so long.
-    fn busy_with(&mut self, engine: &mut Engine, slot: u32, takes: Duration) {
+    pub(super) fn busy_with(&mut self, engine: &mut Engine, slot: u32, takes: Duration) {
         let now = engine.now();
         let Some(flight) = self.flights.get_mut(slot) else { return };
         let site = &mut self.sites[flight.site as usize];
@@ -185,14 +202,16 @@ impl World<'_> {
             return;
         }
         flight.finish_at = Timestamp::MAX;
-        if flight.is_dropped {
-            let lane = flight.made.link.caller;
-            let status = self.host(place as usize).refusal.status;
-            self.put_down(slot);
-            self.turn_away(engine, slot, status);
-            self.lay_down(engine, place as usize, lane);
-        } else {
-            self.call_on(engine, slot);
+        match flight.stage {
+            Stage::Work => self.call_on(engine, slot),
+            Stage::Door => self.is_let_in(engine, slot),
+            Stage::Away => {
+                let lane = flight.made.link.caller;
+                let status = self.host(place as usize).refusal.status;
+                self.put_down(slot);
+                self.turn_away(engine, slot, status);
+                self.lay_down(engine, place as usize, lane);
+            }
         }
     }
 
@@ -231,7 +250,7 @@ impl World<'_> {
     }
 
     /// A request is no longer among those that its server works on.
-    fn put_down(&mut self, slot: u32) {
+    pub(super) fn put_down(&mut self, slot: u32) {
         let Some(flight) = self.flights.get(slot) else { return };
         let at = flight.place as usize;
         let site = &mut self.sites[flight.site as usize];
@@ -239,6 +258,12 @@ impl World<'_> {
         if let Some(moved) = site.working.get(at).and_then(|moved| self.flights.get_mut(*moved)) {
             moved.place = u32::try_from(at).unwrap_or(u32::MAX);
         }
+    }
+
+    /// Time has passed for those that wait, before the door too.
+    pub(super) fn looks_round(&mut self, engine: &mut Engine, place: usize) {
+        self.door_goes_on(engine, place);
+        self.go_on(engine, place);
     }
 
     /// What follows for those that wait: they are worked on, as far as there are workers, or
@@ -273,7 +298,7 @@ impl World<'_> {
             let takes = self.work_of(slot).mul_f64(refusal.drop_cost);
             if self.sites[place].server.occupy() {
                 if let Some(flight) = self.flights.get_mut(slot) {
-                    flight.is_dropped = true;
+                    flight.stage = Stage::Away;
                 }
                 self.busy_with(engine, slot, takes);
                 return;
@@ -284,16 +309,20 @@ impl World<'_> {
     }
 
     /// There is no room for a request.
-    fn refuse(&mut self, engine: &mut Engine, slot: u32) {
+    pub(super) fn refuse(&mut self, engine: &mut Engine, slot: u32) {
         let Some(flight) = self.flights.get(slot) else { return };
         let service = self.sites[flight.site as usize].service;
-        let site = flight.site as usize;
+        let (site, is_at_door) = (flight.site as usize, flight.stage == Stage::Door);
         self.ledger.refused(engine.now(), service);
         self.tell_of(engine.now(), slot, |_, _| "is refused: the queue is full".to_owned());
         let refusal = &self.fleet.services[service as usize].host.refusal;
         if refusal.cost > 0.0 {
             let cost = self.work_of(slot).mul_f64(refusal.cost);
-            self.sites[site].owed += cost;
+            let site = &mut self.sites[site];
+            match &mut site.door {
+                Some(door) if is_at_door => door.owed += cost,
+                _ => site.owed += cost,
+            }
         }
         self.turn_away(engine, slot, refusal.status);
     }
@@ -303,14 +332,17 @@ impl World<'_> {
         let now = engine.now();
         let Some(flight) = self.flights.get(slot) else { return };
         let mut signals = AnswerSignals::NONE;
-        let (made, place) = (flight.made, flight.site as usize);
+        let (made, place, stage) = (flight.made, flight.site as usize, flight.stage);
         let service = &self.fleet.services[self.sites[place].service as usize];
         if let Some(later) = &service.host.refusal.later {
             let travels = self.travels(made, BACK).unwrap_or_default();
             let (read_at, skew) = (now.after(travels), self.skew(made.link.caller, now));
             let site = &mut self.sites[place];
             let mut draw = self.draws.stream(made.origin, Purpose::Service).at(made.draws + LATER);
-            let waiting = site.server.queued();
+            let waiting = match &site.door {
+                Some(door) if stage == Stage::Door => door.server.queued(),
+                _ => site.server.queued(),
+            };
             signals.retry_after =
                 later.said(now, read_at, skew, waiting, &mut site.slots, &mut draw);
         }
@@ -347,6 +379,7 @@ impl World<'_> {
         let site = &mut self.sites[place];
         let mut inside = std::mem::take(&mut site.working);
         inside.extend(site.server.clear());
+        inside.extend(site.door.iter_mut().flat_map(|door| door.close()));
         for slot in inside {
             if let Some(flight) = self.flights.get_mut(slot) {
                 flight.finish_at = Timestamp::MAX;

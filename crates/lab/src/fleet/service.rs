@@ -115,6 +115,12 @@ pub(super) fn check(fleet: &Fleet) -> Result<(), ConfigError> {
         if let Work::Queue { workers: 0, .. } = service.host.work {
             return Err(ConfigError::new("host.workers", 0, "at least 1"));
         }
+        if let Some(door) = &service.host.door {
+            within("door.workers", door.workers.into(), 1.0, 1e6)?;
+            // A bit for each caller at each server.
+            let bits = f64::from(fleet.clients) * f64::from(service.servers);
+            within("clients", bits, 1.0, MOST_INSIDE)?;
+        }
         let Refusal { cost, drop_cost, later, .. } = &service.host.refusal;
         within("refusal.cost", *cost, 0.0, 10.0)?;
         within("refusal.drop_cost", *drop_cost, 0.0, 10.0)?;
@@ -183,6 +189,8 @@ fn ends(fleet: &Fleet) -> Result<(), ConfigError> {
 
 /// Source: own choice.
 const MOST_SERVICES: f64 = 64.0;
+/// Clients times servers that have a door: an eighth of that is taken in bytes. Source: own choice.
+const MOST_INSIDE: f64 = 1e9;
 /// Source: own choice (each is an endpoint of every client's dependency).
 const MOST_SERVERS: f64 = 1e4;
 /// Source: own choice (each has draws of its own).

@@ -76,7 +76,7 @@ fn service(name: &str, host: Host) -> Service {
 
 fn host(workers: u32, service: Span) -> Host {
     let work = Work::Queue { workers, queue: Queue::fifo(None), service };
-    Host { work, notices: false, refusal: Refusal::PLAIN }
+    Host { work, notices: false, refusal: Refusal::PLAIN, door: None }
 }
 
 fn run(fleet: &Fleet) -> Report {
@@ -413,6 +413,57 @@ fn all_clients_call_at_one_time_and_each_until_it_is_answered_once() {
     assert_eq!(report.rush.attempts, [0, 11, 11, 11, 11, 11, 11, 11, 11, 11, 1]);
     let theirs = rush(Some(10), Some(Baseline::new(1, millis(500), &[], Gate::Free).unwrap()));
     assert_eq!(report.rush.attempts, theirs.rush.attempts);
+}
+
+/// One client after another: two round trips and 30 ms before the first request of each.
+fn door(workers: u32, room: Option<u32>) -> Door {
+    let costs = [5, 10, 15].map(|cost| Span::fixed(millis(cost))).to_vec();
+    Door { workers, queue: Queue::fifo(room), costs, trips: 2 }
+}
+
+#[test]
+fn a_client_is_let_in_once_and_again_after_a_reset() {
+    let mut fleet = fleet(&retrying(1));
+    fleet.clients = 1;
+    fleet.calls = Calls::Serial(Span::fixed(millis(100)));
+    fleet.calls_until = second(10);
+    fleet.services[0].host.door = Some(door(1, None));
+    let slow = |report: &Report| {
+        let n = report.times.n() as f64;
+        let slow = (0..1000)
+            .find(|out| report.times.quantile(1.0 - (f64::from(*out) + 0.5) / n) < millis(13));
+        assert_eq!(report.counts.good, report.counts.calls);
+        (slow, report.times.longest().as_micros() / 100)
+    };
+    // 12 ms, and the first time 30 and four ways of a millisecond more.
+    let (slow_ones, longest) = slow(&run(&fleet));
+    assert_eq!((slow_ones, longest / 10), (Some(1), 46));
+    fleet.faults = vec![fault(3, 4, Trouble::Reset { share: 1.0 }), fault(6, 7, Trouble::Restart)];
+    fleet.policy = StackParams::new(&retrying(9)).unwrap();
+    let report = run(&fleet);
+    assert!(report.times.quantile(0.9) < millis(13) && report.between(8, 10).good > 15, "{report}");
+    fleet.faults.truncate(1);
+    assert_eq!(slow(&run(&fleet)).0, Some(2));
+}
+
+#[test]
+fn who_is_in_does_not_wait_for_those_who_come_and_who_left_is_let_in_for_nobody() {
+    let mut fleet =
+        fleet(&StackConfig { attempt_timeout: Some(millis(200)), ..Default::default() });
+    fleet.calls = Calls::Once { at: second(1), again: Span::fixed(millis(50)) };
+    fleet.services[0].host.door = Some(door(1, None));
+    // A hundred want in, 30 ms each; after 200 ms they give up, and the door goes on for nobody.
+    let report = run(&fleet);
+    assert!(report.rush.ready_at(0.2).is_none() && report.rush.waiting > 50, "{report}");
+    // With room for five, who is refused comes again, and nobody is let in for nobody.
+    fleet.services[0].host.door = Some(door(1, Some(4)));
+    let report = run(&fleet);
+    let ready = report.rush.ready_at(1.0).unwrap_or_default();
+    assert!((millis(3_000)..millis(3_300)).contains(&ready), "{ready:?} {report}");
+    // Refusals cost the door what they are said to, and nobody behind it.
+    fleet.services[0].host.refusal = Refusal { cost: 0.005, ..Refusal::PLAIN };
+    let dear = run(&fleet).rush.ready_at(1.0).unwrap_or_default();
+    assert!(dear > ready + millis(100), "{dear:?}");
 }
 
 #[test]

@@ -35,6 +35,9 @@ impl World<'_> {
                         self.request(engine, slot);
                     }
                 }
+                Trouble::Reset { share } if now == fault.from() => {
+                    self.reset(place, |world, id| world.is_hit(id, number.into(), share));
+                }
                 Trouble::Capacity(_) => {
                     self.go_on(engine, place);
                 }
@@ -65,7 +68,7 @@ impl World<'_> {
     }
 
     /// Whether a client is among this share that the fault of this number hits.
-    fn is_hit(&self, client: u32, number: u64, share: f64) -> bool {
+    pub(super) fn is_hit(&self, client: u32, number: u64, share: f64) -> bool {
         let mut draw = self.draws.stream(client, Purpose::Fault).at(u64::MAX - number);
         draw.happens(share)
     }

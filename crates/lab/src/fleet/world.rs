@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use seawall_policy::{Cause, HeldCall, Operation, Outcome, Permit, Ticket, Timestamp};
 
 use super::arrivals::Counter;
+use super::door::Stage;
 use super::hosts::{Site, sites};
 use super::ledger::{Ledger, Place};
 use super::nested::Life;
@@ -115,8 +116,8 @@ pub(super) struct Flight {
     pub(super) outcome: Outcome,
     /// Milliseconds that its server was told are left; [`u32::MAX`]: as long as it takes.
     pub(super) told: u32,
-    /// Its server is busy with turning it away.
-    pub(super) is_dropped: bool,
+    /// What its server has to do with it.
+    pub(super) stage: Stage,
     /// When its work will have been done; other ends are stale.
     pub(super) finish_at: Timestamp,
     /// The pauses of its server that its end takes account of.
@@ -182,7 +183,7 @@ impl Flight {
             is_alive: true,
             outcome: Outcome::of(Cause::Answered),
             told: u32::MAX,
-            is_dropped: false,
+            stage: Stage::Work,
             finish_at: Timestamp::MAX,
             paused: 0,
             place: 0,
@@ -323,7 +324,7 @@ impl Model for World<'_> {
             }
             What::Request => self.request(engine, slot),
             What::Finish => self.finish(engine, event.entity - self.fleet.clients, slot),
-            What::Turn => self.go_on(engine, (event.entity - self.fleet.clients) as usize),
+            What::Turn => self.looks_round(engine, (event.entity - self.fleet.clients) as usize),
             What::Gone => self.gone(engine, event.entity - self.fleet.clients, slot),
             What::Weather => self.weather(engine, slot),
         }

@@ -176,6 +176,7 @@ fn fault(node: &Node, path: &str) -> Read<Fault> {
         ("restart", &[]),
         ("hold", &[]),
         ("partition", &["clients"]),
+        ("reset", &["clients"]),
         ("clock", &["clients", "ahead", "behind"]),
     ];
     let own = any.choice("do", &kinds)?.ok_or_else(|| any.missing("do"))?;
@@ -203,6 +204,7 @@ fn fault(node: &Node, path: &str) -> Read<Fault> {
         "pause" => Trouble::Pause,
         "restart" => Trouble::Restart,
         "hold" => Trouble::Hold,
+        "reset" => Trouble::Reset { share: read.share("clients")?.unwrap_or(1.0) },
         "partition" => Trouble::Partition {
             share: read.share("clients")?.ok_or_else(|| read.missing("clients"))?,
         },

@@ -9,18 +9,19 @@ use super::model::span;
 use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section};
 use crate::baselines::QueueRule;
-use crate::fleet::{Form, Host, Later, Refusal, Wait, Work};
+use crate::fleet::{Door, Form, Host, Later, Refusal, Wait, Work};
 use crate::server::{Discipline, Drop, Order, Queue};
 
 /// The keys of a server.
-pub(super) const KEYS: [&str; 7] =
-    ["workers", "queue", "service", "alone", "each", "notices", "refusal"];
+pub(super) const KEYS: [&str; 8] =
+    ["workers", "queue", "service", "alone", "each", "notices", "refusal", "door"];
 
 pub(super) fn host(server: &Section<'_>) -> Read<Host> {
     Ok(Host {
         work: work(server)?,
         notices: server.flag("notices")?.unwrap_or(false),
         refusal: refusal(server)?,
+        door: door(server)?,
     })
 }
 
@@ -131,6 +132,23 @@ fn policy(queue: &Section<'_>, workers: u32) -> Read<Queue> {
     let lanes = read.count("lanes", 1..=10_000)?.unwrap_or(1);
     let params = BulkheadParams::new(options).map_err(|error| read.by(&error, "queue"))?;
     Ok(Queue::Policy(params, lanes))
+}
+
+fn door(server: &Section<'_>) -> Read<Option<Door>> {
+    let keys = ["workers", "queue", "tls", "login", "subscribe", "trips"];
+    let Some(read) = server.inner("door", &keys)? else { return Ok(None) };
+    let costs = keys[2..5].iter().filter_map(|key| Some((key, read.node(key)?)));
+    let costs = costs.map(|(key, node)| span(node, &read.path(key))).collect::<Read<Vec<_>>>()?;
+    if costs.is_empty() {
+        return Err(read.missing("login"));
+    }
+    let workers = read.count("workers", 1..=100_000)?.unwrap_or(1);
+    Ok(Some(Door {
+        workers,
+        queue: queue(&read, workers)?,
+        costs,
+        trips: read.count("trips", 0..=100)?.unwrap_or(2),
+    }))
 }
 
 fn refusal(server: &Section<'_>) -> Read<Refusal> {
