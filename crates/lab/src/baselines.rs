@@ -6,22 +6,28 @@
 //! | free | always |
 //! | bucket | if there is more than one token, of which it takes one; every call brings a part of one |
 //! | share | while failed attempts are at most a share of first ones, since the start |
+//! | throttle | always; but a call is not sent at all if too few of the last two minutes' were taken |
 
+mod credits;
 mod limits;
 mod queues;
+mod throttle;
 mod xfetch;
 
 use std::time::Duration;
 
-use seawall_policy::ConfigError;
+use seawall_policy::{ConfigError, Timestamp};
 
 use crate::draw::Draw;
 use crate::span::{Span, check};
 
+pub(crate) use credits::Credits;
 pub(crate) use limits::{LimitRule, LimitState};
 pub use queues::QueueRule;
 pub(crate) use queues::QueueState;
 pub(crate) use xfetch::refreshes;
+
+use throttle::Throttle;
 
 /// A client that tries again by a rule that is not ours.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +54,8 @@ pub enum Gate {
     },
     /// While failed attempts are at most this share of first ones, the failure at hand counted.
     Share(f64),
+    /// Always; and a call is kept back when more are asked for than so many times those taken.
+    Throttle(f64),
 }
 
 impl Baseline {
@@ -55,7 +63,8 @@ impl Baseline {
     /// the wait at its place, the last of them for all that follow, none if there is none.
     ///
     /// # Errors
-    /// A number of attempts outside that range, or a share outside 0 to 1,000.
+    /// A number of attempts outside that range, a share outside 0 to 1,000, or a factor outside 1
+    /// to 1,000.
     pub fn new(
         attempts: u32,
         timeout: Duration,
@@ -65,6 +74,9 @@ impl Baseline {
         check("attempts", attempts.into(), 1.0, 100.0)?;
         if let Gate::Share(share) = gate {
             check("share", share, 0.0, 1_000.0)?;
+        }
+        if let Gate::Throttle(factor) = gate {
+            check("factor", factor, 1.0, 1_000.0)?;
         }
         Ok(Self { attempts, timeout, waits: waits.to_vec(), gate })
     }
@@ -76,18 +88,22 @@ impl Baseline {
 }
 
 /// What a client, or all that share it, know.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// Thousandths.
     tokens: u32,
     firsts: u64,
     failed: u64,
+    throttle: Option<Box<Throttle>>,
 }
 
 impl Known {
     pub(crate) fn new(baseline: &Baseline) -> Self {
         match baseline.gate {
             Gate::Bucket { begins, .. } => Self { tokens: begins, ..Self::default() },
+            Gate::Throttle(_) => {
+                Self { throttle: Some(Box::new(Throttle::new())), ..Self::default() }
+            }
             Gate::Free | Gate::Share(_) => Self::default(),
         }
     }
@@ -97,6 +113,21 @@ impl Known {
         self.firsts += 1;
         if let Gate::Bucket { cap, per_call, .. } = baseline.gate {
             self.tokens = self.tokens.saturating_add(per_call).min(cap);
+        }
+    }
+
+    /// Whether a call is sent that begins now.
+    pub(crate) fn sends(&mut self, now: Timestamp, baseline: &Baseline, draw: &mut Draw) -> bool {
+        match (&mut self.throttle, baseline.gate) {
+            (Some(throttle), Gate::Throttle(factor)) => throttle.sends(now, factor, draw),
+            _ => true,
+        }
+    }
+
+    /// An attempt was answered.
+    pub(crate) fn on_taken(&mut self, now: Timestamp) {
+        if let Some(throttle) = &mut self.throttle {
+            throttle.on_taken(now);
         }
     }
 
@@ -113,7 +144,7 @@ impl Known {
             return None;
         }
         match baseline.gate {
-            Gate::Free => {}
+            Gate::Free | Gate::Throttle(_) => {}
             Gate::Bucket { .. } if self.tokens > TOKEN => self.tokens -= TOKEN,
             Gate::Share(most) if self.failed as f64 <= most * self.firsts as f64 => {}
             Gate::Bucket { .. } | Gate::Share(_) => return None,

@@ -8,6 +8,7 @@ mod cache;
 mod contention;
 mod fanout;
 mod limits;
+mod overload;
 mod queue;
 mod refresh;
 mod sharding;
@@ -39,6 +40,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &contention::KIND,
     &fanout::KIND,
     &limits::KIND,
+    &overload::KIND,
     &queue::KIND,
     &refresh::KIND,
     &sharding::KIND,

@@ -37,6 +37,7 @@ use seawall_policy::ConfigError;
 pub(crate) use model::span;
 pub(crate) use policy::{config, params, waits};
 pub(crate) use section::{Read, Section};
+pub(crate) use server::queue;
 pub(crate) use threshold::Unit;
 
 use map::Atlas;

@@ -66,7 +66,15 @@ impl Interval {
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sum = Mean::default();
-        values.into_iter().for_each(|value| sum.add(value));
+        let mut is_endless = false;
+        for value in values {
+            is_endless |= value.is_infinite() && value > 0.0;
+            sum.add(value);
+        }
+        // With one that never ends, the mean is no number but that.
+        if is_endless {
+            return Self { mean: f64::INFINITY, half: f64::INFINITY, n: sum.n };
+        }
         let half = match sum.n {
             0 | 1 => f64::INFINITY,
             n => student(n - 1) * libm::sqrt(sum.variance() / n as f64),

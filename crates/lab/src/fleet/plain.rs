@@ -2,6 +2,8 @@
 //!
 //! [`baselines`]: crate::baselines
 
+use std::time::Duration;
+
 use seawall_policy::{Cause, Class, Done, Outcome, StopReason, Timestamp};
 
 use super::Sharing;
@@ -49,17 +51,34 @@ impl World<'_> {
     pub(super) fn plain_begins(&mut self, engine: &mut Engine, client: u32, number: u32) {
         let begun = engine.now();
         let place = self.known_by(client);
-        if let Some(baseline) = &self.fleet.baseline {
-            self.known[place].on_call(baseline);
-        }
+        let Some(baseline) = &self.fleet.baseline else { return };
+        self.known[place].on_call(baseline);
+        let mut draw = self.draws.stream(client, Purpose::Policy).at(u64::from(number) * OF_CALL);
+        let is_sent = self.known[place].sends(begun, baseline, &mut draw);
         let (tick_at, leaves_at) = (Timestamp::MAX, self.leaving(engine, client, number));
         let made = self.made(client, number);
         self.ledger.call(begun, self.counted(made.link));
         self.tell(begun, made, |world| format!("begins: a call to {}", world.called(made)));
+        if !is_sent {
+            self.kept_back(engine, made, begun);
+            return;
+        }
         let plain = Plain { made, number, begun, tick_at, leaves_at, sent: 0, flight: None };
         let slot = self.plain.put(plain);
         self.schedule(engine, leaves_at, client, What::Leave.of(slot));
         self.plain_sends(engine, slot);
+    }
+
+    /// A call ends as it begins, and nothing was sent.
+    fn kept_back(&mut self, engine: &mut Engine, made: Made, begun: Timestamp) {
+        let outcome = Outcome::of(Cause::RateLimited);
+        let (attempts, redispatches, hedges, retry_after) = (0, 0, 0, None);
+        let stop = StopReason::RateLimited;
+        let done = Done { outcome, attempts, redispatches, hedges, stop, retry_after };
+        self.ledger.done(begun, self.counted(made.link), begun, &done);
+        self.tell(begun, made, |_| ended(Duration::ZERO, &done));
+        self.ends_in_life(made.link.caller);
+        self.next_after(engine, made.link.caller, false);
     }
 
     fn plain_sends(&mut self, engine: &mut Engine, slot: u32) {
@@ -144,8 +163,11 @@ impl World<'_> {
             Sharing::All => 0,
         };
         let mut draw = self.draws.stream(client, Purpose::Policy);
-        draw = draw.at((u64::from(call.number) * 128 + u64::from(call.sent)) * 4);
+        draw = draw.at(u64::from(call.number) * OF_CALL + u64::from(call.sent) * OF_ATTEMPT);
         let again = &mut self.known[place];
+        if is_good {
+            again.on_taken(now);
+        }
         let wait = if is_good { None } else { again.again(baseline, call.sent, &mut draw) };
         if let Some(wait) = wait {
             call.tick_at = now.after(wait);
@@ -172,3 +194,8 @@ impl World<'_> {
         }
     }
 }
+
+/// Draws of an attempt, and of a call: its first are for whether it is sent, and then those of its
+/// attempts.
+const OF_ATTEMPT: u64 = 4;
+const OF_CALL: u64 = 128 * OF_ATTEMPT;

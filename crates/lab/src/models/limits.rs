@@ -143,3 +143,34 @@ const RELEARNS: u32 = 300;
 const LAST: usize = 500;
 /// Seconds of one. Source: envoy-adaptive-concurrency (updates every 0.1 s).
 const WINDOW: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use seawall_policy::BulkheadOptions;
+
+    use super::*;
+
+    #[test]
+    fn a_bulkhead_lets_in_what_it_says_and_stays_there() {
+        let params = BulkheadParams::new(BulkheadOptions::with_limit(60)).unwrap();
+        let rule = Rule::Fixed(taken_in(&params));
+        let limits = Limits { rule, fits: 50.0, alone: 0.05, hangs: 5.0, windows: 1_000 };
+        let [settled, least, hung, relearned, to_most] = Setup::run(&limits, 1).values[..] else {
+            panic!("five numbers")
+        };
+        for limit in [settled, least, hung, relearned] {
+            assert!((limit - 1.2).abs() < 1e-9, "{limit}");
+        }
+        assert!(to_most < 1e-9);
+    }
+
+    #[test]
+    fn a_gradient_that_knows_what_a_call_takes_alone_settles_where_its_formula_does() {
+        let rule = Rule::Of(LimitRule::Envoy { pins: true });
+        let limits = Limits { rule, fits: 50.0, alone: 0.05, hangs: 5.0, windows: 2_000 };
+        // L = 1.25 · 50 + √L.
+        let root = (1.0 + (1.0_f64 + 4.0 * 62.5).sqrt()) / 2.0;
+        let settled = Setup::run(&limits, 1).values[0] * 50.0;
+        assert!((settled - root * root).abs() < 2.0, "{settled}, not {}", root * root);
+    }
+}

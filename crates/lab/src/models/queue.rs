@@ -103,3 +103,38 @@ impl Setup for Known {
 const MOST: u32 = 100_000;
 /// Source: own choice.
 const MOST_JOBS: u32 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::Span;
+
+    fn station(patience: Option<Duration>) -> Station {
+        Station {
+            source: Source::Open(Rate::constant(80.0).unwrap()),
+            service: Span::exponentials(millis(10), millis(1_000), 0.001).unwrap(),
+            workers: 1,
+            queue: Queue::fifo(None),
+            patience,
+            warm_up: 0,
+            jobs: 20_000,
+        }
+    }
+
+    const fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn answers_that_come_too_late_are_asked_for_again_and_that_is_what_makes_them_late() {
+        let patient = station(None).run(1);
+        let never = station(Some(Duration::from_secs(3_600))).run(1);
+        assert_eq!((patient.again, never.again), (0, 0));
+        assert_eq!(patient.digest, never.digest);
+        let hasty = station(Some(millis(1_500))).run(1);
+        assert!(hasty.again > 5_000, "{}", hasty.again);
+        assert!(hasty.mean_sojourn > 10.0 * patient.mean_sojourn);
+        // Each job is answered once in the end.
+        assert_eq!((hasty.sojourn.n(), patient.sojourn.n()), (20_000, 20_000));
+    }
+}

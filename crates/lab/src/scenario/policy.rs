@@ -299,11 +299,14 @@ fn holds(section: &Section<'_>) -> Read<Option<BulkheadOptions>> {
 
 /// Reads the section `baseline` of an arm: attempts by other people's rules.
 pub(super) fn baseline(node: &Node, path: &str) -> Read<Baseline> {
-    let all = ["attempts", "timeout", "waits", "gate", "begins", "cap", "per_call", "share"];
+    let all =
+        ["attempts", "timeout", "waits", "gate", "begins", "cap", "per_call", "share", "factor"];
     let any = Section::new(node, path, &all)?;
-    let gate = any.choice("gate", &[("free", 0), ("bucket", 1), ("share", 2)])?.unwrap_or(0);
-    let keys = [&all[..4], &all[..7], &["attempts", "timeout", "waits", "gate", "share"]][gate];
-    let read = Section::new(node, path, keys)?;
+    let gates = [("free", 0), ("bucket", 1), ("share", 2), ("throttle", 3)];
+    let gate = any.choice("gate", &gates)?.unwrap_or(0);
+    let own: [&[&str]; 4] = [&[], &all[4..7], &["share"], &["factor"]];
+    let keys = [&all[..4], own[gate]].concat();
+    let read = Section::new(node, path, &keys)?;
     let tokens = |key, default| match read.node(key).map(Node::shown) {
         None => Ok(default),
         Some(text) => match text.parse::<Ratio>() {
@@ -318,7 +321,8 @@ pub(super) fn baseline(node: &Node, path: &str) -> Read<Baseline> {
             cap: tokens("cap", 5_000)?,
             per_call: tokens("per_call", 100)?,
         },
-        _ => Gate::Share(read.share("share")?.ok_or_else(|| read.missing("share"))?),
+        2 => Gate::Share(read.share("share")?.ok_or_else(|| read.missing("share"))?),
+        _ => Gate::Throttle(read.number("factor", 1.0..=1_000.0)?.unwrap_or(2.0)),
     };
     let waits: Vec<Span> =
         read.list("waits")?.iter().map(|(path, node)| span(node, path)).collect::<Read<_>>()?;

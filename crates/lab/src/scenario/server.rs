@@ -48,7 +48,7 @@ fn work(server: &Section<'_>) -> Read<Work> {
 }
 
 /// A number is the room of one that is first come, first served.
-fn queue(server: &Section<'_>, workers: u32) -> Read<Queue> {
+pub(crate) fn queue(server: &Section<'_>, workers: u32) -> Read<Queue> {
     let Some(node) = server.node("queue") else { return Ok(Queue::fifo(None)) };
     if !matches!(node.value, Value::Table(_)) {
         return Ok(Queue::fifo(server.count("queue", 0..=MOST_WAITING)?));

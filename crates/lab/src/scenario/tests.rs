@@ -1,4 +1,5 @@
 use super::*;
+use crate::models::KINDS;
 
 /// A file that is right.
 const RIGHT: &str = r#"schema = 1
@@ -472,4 +473,106 @@ fn a_map_that_cannot_be_drawn_is_refused() {
     }
     let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
     assert_eq!(parse(RIGHT).unwrap().map(&plan, || ()).unwrap_err().field(), "map");
+}
+
+/// Sections of the models that are no fleet, what is said otherwise, and what is told.
+const OF_MODELS: &[(&str, &str, &str, &str, &str)] = &[
+    (
+        "[fanout]\nusers = 1\ncalls = 1\ntakes = \"1ms\"",
+        "calls = 1",
+        "calls = 0",
+        "fanout.calls",
+        "1",
+    ),
+    (
+        "[fanout]\nusers = 1\ncalls = 1\ntakes = { survival = [[\"1ms\", 1], [\"2ms\", 0.5]] }",
+        "0.5",
+        "2",
+        "fanout.takes.survival",
+        "shares that fall from 1",
+    ),
+    (
+        "[fanout]\nusers = 1\ncalls = 1\ntakes = { survival = [[\"1ms\", 1], [\"2ms\", 0.5]] }",
+        "[\"2ms\", 0.5]",
+        "\"2ms\"",
+        "fanout.takes.survival[1]",
+        "the share that takes longer",
+    ),
+    (
+        "[refresh]\nreads = \"9/s\"\ntakes = \"1s\"\nlives = 1",
+        "9/s",
+        "0/s",
+        "refresh.reads",
+        "above 0/s",
+    ),
+    (
+        "[sharding]\nqueues = 4\nhand = 2\nheavy = 1\ndeals = 1",
+        "hand = 2",
+        "hand = 5",
+        "sharding.hand",
+        "1 to 4",
+    ),
+    (
+        "[cache]\nreads = \"9/s\"\nholds = 1\nzipf = 1.3\nbackend = \"1/s\"\nflush = \"4s\"\nends = \"60s\"",
+        "60s",
+        "13s",
+        "cache.ends",
+        "10 s after flush",
+    ),
+    (
+        "[overload]\nclients = 9\nround_trip = \"1ms\"\nwithin = \"1s\"\nworkers = 1\n\
+         service = \"1ms\"\nrate = \"9/s\"\nthen = \"9/s\"\nfrom = \"2s\"\nends = \"22s\"",
+        "22s",
+        "21s",
+        "overload.ends",
+        "20s after from",
+    ),
+    (
+        "[limits]\nfits = 5\nalone = \"1ms\"\nhangs = \"5s\"\nwindows = 1000",
+        "fits = 5",
+        "fits = 5\nrule = \"vega\"",
+        "limits.rule",
+        "did you mean `vegas`?",
+    ),
+    (
+        "[station]\nopen = \"9/s\"\nservice = \"1ms\"\njobs = 9",
+        "jobs = 9",
+        "jobs = 9\nclients = 2",
+        "station.open",
+        "or clients that think",
+    ),
+    (
+        "[station]\nopen = \"9/s\"\nservice = { exponential = \"1ms\" }\njobs = 9",
+        "{ exponential = \"1ms\" }",
+        "{ exponential = \"1ms\", rare = \"9ms\" }",
+        "station.service.share",
+        "is missing",
+    ),
+];
+
+#[test]
+fn mistakes_in_a_model_that_is_no_fleet_are_told_with_their_field() {
+    let arms = "[[arm]]\nname = \"a\"\nrole = \"test\"\n[[arm]]\nname = \"b\"\n\
+                role = \"control\"\nmisses = [\"x\"]\n[[threshold]]\nid = \"x\"\n";
+    for (section, from, to, field, said) in OF_MODELS {
+        let name = section[1..].split(']').next().unwrap();
+        let metric = KINDS.iter().find(|kind| kind.section == name).unwrap().numbers[0];
+        let limit = match metric.1 {
+            Unit::Share => "\"1%\"",
+            Unit::Times => "\"1x\"",
+            Unit::Time => "\"1s\"",
+            Unit::Count => "1",
+        };
+        let head = RIGHT.split("[run]").next().unwrap();
+        let ending = format!("{arms}metric = \"{}\"\nat_most = {limit}\n", metric.0);
+        let right = format!("{head}{section}\n{ending}");
+        let scenario = parse(&right).unwrap_or_else(|error| panic!("{error}"));
+        let plan = Plan { seeds: vec![0], clients: Some(1), threads: 1 };
+        assert_eq!(scenario.run(&plan, |_| ()).unwrap().runs, 2, "{section}");
+        assert!(section.contains(from), "{section}");
+        let wrong = format!("{head}{}\n{ending}", section.replace(from, to));
+        let error = parse(&wrong).unwrap_err();
+        assert_eq!(error.field(), *field, "{to}\n{error}");
+        assert!(error.said().contains(said), "{to}\n{error}");
+    }
 }
