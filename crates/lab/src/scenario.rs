@@ -22,7 +22,9 @@ mod node;
 mod page;
 mod policy;
 mod section;
+mod seen;
 mod server;
+mod service;
 mod threshold;
 mod verdict;
 
@@ -352,14 +354,14 @@ fn check(section: &Section<'_>, scenario: &Scenario) -> Read<()> {
         return Err(section.missing("threshold"));
     }
     for ((path, node), threshold) in section.list("threshold")?.iter().zip(&scenario.thresholds) {
-        let mut held =
-            scenario.cells.iter().filter(|cell| scenario.applies(threshold, cell)).peekable();
-        if held.peek().is_none() {
+        let held = scenario.cells.iter().filter(|cell| scenario.applies(threshold, cell));
+        let held: Vec<_> = held.collect();
+        if held.is_empty() {
             return Err(Mistake::new(node.at, path, "is held against nothing: see cases and arms"));
         }
-        let held: Vec<_> = held.collect();
-        if let Some(said) = held.iter().find_map(|cell| threshold.unmeasured(&cell.model)) {
-            return Err(Mistake::new(node.at, path, said));
+        let wrong = |cell: &&Cell| threshold.unmeasured(&cell.model, node, path);
+        if let Some(mistake) = held.iter().find_map(wrong) {
+            return Err(mistake);
         }
         let Some(of) = &threshold.of else { continue };
         let read = Section::new(node, path, &Threshold::KEYS)?;

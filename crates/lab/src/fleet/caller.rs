@@ -79,9 +79,10 @@ impl World<'_> {
                 call.operation.caller_left(now, dependency, params);
             });
         }
+        let cancels = self.cancels(link.caller);
         for place in call.flights.into_iter().flatten() {
             let Some(flight) = self.flights.get_mut(place) else { continue };
-            if self.fleet.cancels {
+            if cancels {
                 if let Some(permit) = flight.permit.take() {
                     self.abandon(engine, place, permit);
                 }
@@ -121,7 +122,7 @@ impl World<'_> {
                     }
                 });
                 if let Some(ticket) = ticket {
-                    self.waiting.insert((self.policies.of(link), ticket), slot);
+                    self.waiting.insert((self.policies.of(link), ticket), (slot, engine.now()));
                     self.housekeep(engine, link);
                 }
             }
@@ -140,12 +141,14 @@ impl World<'_> {
     pub(super) fn report_event(&mut self, engine: &mut Engine, slot: u32, event: Event<'_>) {
         let now = engine.now();
         let Some(call) = self.calls.get_mut(slot) else { return };
-        let (waited, link) = (call.operation.ticket(), call.made.link);
+        let (waited, link, begun) = (call.operation.ticket(), call.made.link, call.begun);
         let step = self.policies.with(now, link, |dependency, params, rng| {
             call.operation.on_event(now, dependency, params, event, rng)
         });
         if let Some(ticket) = waited.filter(|_| call.operation.ticket() != waited) {
-            self.waiting.remove(&(self.policies.of(link), ticket));
+            let entry = self.waiting.remove(&(self.policies.of(link), ticket));
+            let since = entry.map_or(now, |(_, since)| since);
+            self.ledger.waited(self.counted(link), begun, now.since(since));
         } else if waited.is_some() && matches!(step, Step::WaitUntil(_)) {
             return;
         }
@@ -174,7 +177,7 @@ impl World<'_> {
     /// Wakes the calls whose tickets are decided.
     pub(super) fn wake(&mut self, engine: &mut Engine) {
         while let Some(key) = self.policies.pop_woken() {
-            if let Some(call) = self.waiting.get(&key).copied() {
+            if let Some((call, _)) = self.waiting.get(&key).copied() {
                 self.report_event(engine, call, Event::Tick);
             }
         }
@@ -187,7 +190,22 @@ impl World<'_> {
             && dependency.held() > 0
             && let Some(due) = dependency.next_deadline()
         {
-            self.schedule(engine, due, link.caller, What::Housekeep.of(link.route));
+            // One look for all that wait, however many they are.
+            let look = self.looks.entry(self.policies.of(link)).or_insert(Timestamp::MAX);
+            if due < *look {
+                *look = due;
+                self.schedule(engine, due, link.caller, What::Housekeep.of(link.route));
+            }
+        }
+    }
+
+    /// It is time for that, unless somebody looked earlier.
+    pub(super) fn looks(&mut self, engine: &mut Engine, link: Link) {
+        let place = self.policies.of(link);
+        if self.looks.get(&place).is_some_and(|at| *at <= engine.now()) {
+            self.looks.remove(&place);
+            self.policies.with(engine.now(), link, |_, _, _| ());
+            self.housekeep(engine, link);
         }
     }
 }

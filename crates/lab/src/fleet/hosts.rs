@@ -35,7 +35,7 @@ pub(super) struct Site {
     /// Nanoseconds of all pauses, to the end of the present one.
     pub(super) paused: u64,
     /// Until when it restarts, having died.
-    dead_until: Timestamp,
+    pub(super) dead_until: Timestamp,
 }
 
 impl Site {
@@ -81,12 +81,13 @@ impl World<'_> {
     /// A request reaches its server, or what is before it.
     pub(super) fn request(&mut self, engine: &mut Engine, slot: u32) {
         let now = engine.now();
-        let Some(flight) = self.flights.get(slot) else { return };
+        let Some(flight) = self.flights.get_mut(slot) else { return };
         let (made, place) = (flight.made, flight.site as usize);
         let until = match flight.told {
             u32::MAX => Timestamp::MAX,
             told => now.after(Duration::from_millis(told.into())),
         };
+        flight.until = until;
         let condition = self.sites[place].condition;
         if condition.holds {
             self.tell_of(now, slot, |_, _| "is held back by its network".to_owned());
@@ -362,16 +363,6 @@ impl World<'_> {
             }
             None => self.ends_in_nothing(slot),
         }
-    }
-
-    /// A server dies of what is inside.
-    fn die(&mut self, engine: &mut Engine, place: usize) {
-        let site = &mut self.sites[place];
-        let service = site.service;
-        let Some(dies) = self.fleet.services[service as usize].dies else { return };
-        site.dead_until = engine.now().after(dies.restarts_in);
-        self.ledger.died(service);
-        self.close_all(engine, place);
     }
 
     /// Everything inside ends without an answer, and what the process knew is gone.

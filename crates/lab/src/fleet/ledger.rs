@@ -33,6 +33,13 @@ pub struct Second {
 }
 
 impl Second {
+    /// Sums of the seconds in `from..until`.
+    pub(crate) fn sum(seconds: &[Self], from: usize, until: usize) -> Self {
+        let until = until.min(seconds.len());
+        let seconds = seconds.get(from..until).unwrap_or_default();
+        seconds.iter().fold(Self::default(), |sum, second| sum.with(*second, |a, b| a + b))
+    }
+
     /// Each number of this one with that of another.
     #[must_use]
     pub fn with(self, other: Self, join: impl Fn(u64, u64) -> u64) -> Self {
@@ -102,6 +109,7 @@ struct Tally {
     turned: Turned,
     seconds: Vec<Second>,
     times: Times,
+    waits: Times,
     cut_off: Times,
     died: u64,
 }
@@ -122,6 +130,7 @@ impl Tally {
             turned: Turned::default(),
             seconds: vec![Second::default(); seconds],
             times: Times::new(),
+            waits: Times::new(),
             cut_off: Times::new(),
             died: 0,
         }
@@ -220,6 +229,13 @@ impl Ledger {
         self.note(place, |tally| tally.counts.left += counts);
     }
 
+    /// A call that began then has waited for a slot for so long, and got it or not.
+    pub(super) fn waited(&mut self, place: Place, begun: Timestamp, waited: Duration) {
+        if begun >= self.warm_up {
+            self.note(place, |tally| tally.waits.record(waited));
+        }
+    }
+
     pub(super) fn cut_off(&mut self, place: Place, begun: Timestamp, age: Duration) {
         if begun >= self.warm_up {
             if place.is_of_client {
@@ -282,14 +298,16 @@ impl Ledger {
         fleet: &Fleet,
         arrivals: Arrivals,
     ) -> Report {
-        let services = self.services.iter().zip(&fleet.services).zip(&policies.opened);
-        let services = services.map(|((tally, service), opened)| OfService {
+        let services = self.services.iter().zip(&fleet.services).enumerate();
+        let services = services.map(|(place, (tally, service))| OfService {
             name: service.name.clone(),
             counts: tally.counts,
             turned: tally.turned,
             seconds: tally.seconds.clone(),
             times: tally.times.clone(),
-            opened: *opened,
+            waits: tally.waits.clone(),
+            opened: policies.opened[place],
+            in_use: policies.in_use[place],
             died: tally.died,
         });
         Report {
@@ -300,6 +318,8 @@ impl Ledger {
             heat: self.heat.clone(),
             services: services.collect(),
             times: self.all.times.clone(),
+            waits: self.all.waits.clone(),
+            in_use: policies.in_use.iter().copied().max().unwrap_or(0),
             cut_off: self.all.cut_off.clone(),
             longest: self.longest,
             opened: policies.opened.iter().sum(),

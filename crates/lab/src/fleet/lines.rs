@@ -34,12 +34,14 @@ impl fmt::Display for Report {
         }
         series(f, &self.seconds)?;
         for service in &self.services {
-            let OfService { name, counts, turned, seconds, times, opened, died } = service;
+            let OfService { name, counts, turned, seconds, times, opened, died, .. } = service;
+            let (in_use, waited) = (service.in_use, service.waits.longest());
             let Counts { calls, attempts, good, failed, left, cut_off, .. } = counts;
             let ends = format!("good {good} failed {failed} left {left} cut_off {cut_off}");
             writeln!(f, "service {name} calls {calls} attempts {attempts} {ends}")?;
             write!(f, "refused {} dropped {} ", turned.refused, turned.dropped)?;
             writeln!(f, "opened {opened} died {died} half {:?}", times.quantile(0.5))?;
+            writeln!(f, "in use {in_use} waited {waited:?}")?;
             series(f, seconds)?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! Each is a call like a client's, run by the policies of the server's process; its worker waits
 //! for its end. What the policies say at that end is what the request's caller is told.
 
-use seawall_policy::{AnswerSignals, Cause, Class, Done, Outcome, Rng as _, Timestamp};
+use seawall_policy::{AnswerSignals, Call, Cause, Class, Done, Outcome, Rng as _, Timestamp};
 
 use super::caller::CALL;
 use super::hosts::status_of;
@@ -28,6 +28,17 @@ impl World<'_> {
 
     pub(super) fn host(&self, site: usize) -> &Host {
         &self.fleet.services[self.sites[site].service as usize].host
+    }
+
+    /// Whether a caller cuts the attempts of a call that nobody waits for.
+    pub(super) fn cancels(&self, caller: u32) -> bool {
+        match caller.checked_sub(self.fleet.clients) {
+            None => self.fleet.cancels,
+            Some(site) => {
+                let service = self.sites[site as usize].service;
+                self.fleet.services[service as usize].cancels
+            }
+        }
     }
 
     pub(super) fn calls_others(&self, site: usize) -> bool {
@@ -75,6 +86,7 @@ impl World<'_> {
     pub(super) fn call_on(&mut self, engine: &mut Engine, slot: u32) {
         let Some(flight) = self.flights.get_mut(slot) else { return };
         let (above, step, site) = (flight.made, flight.step, flight.site as usize);
+        let until = flight.until;
         let (service, is_gone) = (self.sites[site].service, flight.gone_at <= engine.now());
         let Some(choices) = self.policies.routes.step(service, step) else {
             self.worked(engine, slot, status_of(200));
@@ -94,7 +106,11 @@ impl World<'_> {
         self.tell(engine.now(), made, |world| {
             format!("a call to {} is made for it", world.called(made))
         });
-        let (call, step) = self.make(engine, made, Timestamp::MAX, CALL);
+        let is_told = self.fleet.services[service as usize].deadlines;
+        let deadline = Some(until).filter(|until| is_told && *until != Timestamp::MAX);
+        let safety = self.fleet.safety.unwrap_or(CALL.safety);
+        let call = Call { deadline, safety, ..CALL };
+        let (call, step) = self.make(engine, made, Timestamp::MAX, call);
         if let Some(flight) = self.flights.get_mut(slot) {
             flight.calling = call;
         }

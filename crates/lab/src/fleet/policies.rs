@@ -19,6 +19,8 @@ pub(super) struct Policies {
     asked: Vec<u32>,
     /// Breakers that opened, by the service they stand before.
     pub(super) opened: Vec<u64>,
+    /// The most slots of a bulkhead that were taken at once, likewise.
+    pub(super) in_use: Vec<u32>,
     /// Servers that were ejected.
     pub(super) ejected: u64,
 }
@@ -36,6 +38,7 @@ impl Policies {
             lives: if fleet.has_lives() { vec![0; callers] } else { Vec::new() },
             asked: Vec::new(),
             opened: vec![0; fleet.services.len()],
+            in_use: vec![0; fleet.services.len()],
             ejected: 0,
         }
     }
@@ -68,6 +71,8 @@ impl Policies {
         while let Some(logged) = dependency.pop_verdict() {
             self.ejected += u64::from(matches!(logged.verdict, Verdict::Ejected(..)));
         }
+        let in_use = &mut self.in_use[route.target as usize];
+        *in_use = dependency.bulkhead().in_flight().max(*in_use);
         *drawn = u32::try_from(rng.drawn()).unwrap_or(0);
         if self.asked.last() != Some(&place) {
             self.asked.push(place);

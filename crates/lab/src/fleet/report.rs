@@ -1,4 +1,4 @@
-//! What came of a run.
+//! What came of one run: of the calls of clients, and of each service where there are several.
 
 use std::time::Duration;
 
@@ -21,8 +21,12 @@ pub struct OfService {
     pub seconds: Vec<Second>,
     /// From the begin of a call to its answer, of those answered.
     pub times: Times,
+    /// How long calls waited for a slot of a bulkhead, got it or not; not of callers that left.
+    pub waits: Times,
     /// How often a breaker before it opened, over all callers and the whole run.
     pub opened: u64,
+    /// The most slots of a caller's bulkhead that were taken at once, likewise.
+    pub in_use: u32,
     /// How often a server of it died, likewise.
     pub died: u64,
 }
@@ -45,6 +49,10 @@ pub struct Report {
     pub services: Vec<OfService>,
     /// From the begin of a call to its answer, of those answered.
     pub times: Times,
+    /// How long calls waited for a slot of a bulkhead, got it or not; not of callers that left.
+    pub waits: Times,
+    /// The most slots of one bulkhead that were taken at once.
+    pub in_use: u32,
     /// How old the calls are that were still going on at the end.
     pub cut_off: Times,
     /// How long the longest call took to its end, whatever that was, or had taken when the run
@@ -68,29 +76,26 @@ impl Report {
     /// Attempts per call of which any was sent.
     #[must_use]
     pub fn amplification(&self) -> f64 {
-        ratio(self.counts.attempts, self.counts.sent)
+        self.counts.amplification()
     }
 
     /// The share of calls that were answered, of all that began and are not cut off. One that was
     /// left was not answered.
     #[must_use]
     pub fn success(&self) -> f64 {
-        let Counts { good, failed, left, .. } = self.counts;
-        ratio(good, good + failed + left)
+        self.counts.success()
     }
 
     /// The share of what nobody waited for any more that was dropped and not begun; 1 of none.
     #[must_use]
     pub fn unstarted(&self) -> f64 {
-        let Turned { dropped, dropped_awaited, begun_for_nobody, .. } = self.turned;
-        let spared = dropped - dropped_awaited;
-        if spared + begun_for_nobody == 0 { 1.0 } else { ratio(spared, spared + begun_for_nobody) }
+        self.turned.unstarted()
     }
 
     /// Sums of the seconds in `from..until`.
     #[must_use]
     pub fn between(&self, from: usize, until: usize) -> Second {
-        sum(&self.seconds, from, until)
+        Second::sum(&self.seconds, from, until)
     }
 }
 
@@ -98,14 +103,33 @@ impl OfService {
     /// Sums of the seconds in `from..until`.
     #[must_use]
     pub fn between(&self, from: usize, until: usize) -> Second {
-        sum(&self.seconds, from, until)
+        Second::sum(&self.seconds, from, until)
     }
 }
 
-fn sum(seconds: &[Second], from: usize, until: usize) -> Second {
-    let until = until.min(seconds.len());
-    let seconds = seconds.get(from..until).unwrap_or_default();
-    seconds.iter().fold(Second::default(), |sum, second| sum.with(*second, |a, b| a + b))
+impl Counts {
+    /// Attempts per call of which any was sent.
+    #[must_use]
+    pub fn amplification(&self) -> f64 {
+        ratio(self.attempts, self.sent)
+    }
+
+    /// The share of calls that were answered, of all that began and are not cut off. One that was
+    /// left was not answered.
+    #[must_use]
+    pub fn success(&self) -> f64 {
+        ratio(self.good, self.good + self.failed + self.left)
+    }
+}
+
+impl Turned {
+    /// The share of what nobody waited for any more that was dropped and not begun; 1 of none.
+    #[must_use]
+    pub fn unstarted(&self) -> f64 {
+        let Self { dropped, dropped_awaited, begun_for_nobody, .. } = *self;
+        let spared = dropped - dropped_awaited;
+        if spared + begun_for_nobody == 0 { 1.0 } else { ratio(spared, spared + begun_for_nobody) }
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

@@ -37,6 +37,11 @@ pub struct Service {
     pub is_together: bool,
     /// Whether it tells its caller not to try again where its own retries gave up.
     pub says_stop: bool,
+    /// Whether its calls for a request end in the time that was left for it when it came.
+    pub deadlines: bool,
+    /// Whether the attempts of a call that nobody waits for any longer are cut, as
+    /// [`Fleet::cancels`].
+    pub cancels: bool,
     /// When a server dies of its load.
     pub dies: Option<Dies>,
 }
@@ -93,6 +98,8 @@ impl Service {
             policy,
             is_together: false,
             says_stop: true,
+            deadlines: false,
+            cancels: false,
             dies: None,
         }
     }

@@ -46,6 +46,16 @@ impl World<'_> {
         }
     }
 
+    /// A server dies of what is inside.
+    pub(super) fn die(&mut self, engine: &mut Engine, place: usize) {
+        let site = &mut self.sites[place];
+        let service = site.service;
+        let Some(dies) = self.fleet.services[service as usize].dies else { return };
+        site.dead_until = engine.now().after(dies.restarts_in);
+        self.ledger.died(service);
+        self.close_all(engine, place);
+    }
+
     /// How many seconds a client's clock is ahead.
     pub(super) fn skew(&self, client: u32, now: Timestamp) -> i64 {
         let clocks = self.fleet.faults.iter().zip(0..).filter(|(fault, _)| fault.is_on(now));

@@ -35,8 +35,10 @@ pub(super) struct World<'a> {
     pub(super) known: Vec<Known>,
     /// Attempts that somebody still knows of.
     pub(super) flights: Slots<Flight>,
-    /// Calls that wait for a slot of their dependency.
-    pub(super) waiting: BTreeMap<(u32, Ticket), u32>,
+    /// Calls that wait for a slot of their dependency, and since when.
+    pub(super) waiting: BTreeMap<(u32, Ticket), (u32, Timestamp)>,
+    /// When a dependency is looked at next for the sake of those.
+    pub(super) looks: BTreeMap<u32, Timestamp>,
     /// All servers, service by service.
     pub(super) sites: Vec<Site>,
     /// Where the servers of each service begin.
@@ -116,6 +118,8 @@ pub(super) struct Flight {
     pub(super) outcome: Outcome,
     /// Milliseconds that its server was told are left; [`u32::MAX`]: as long as it takes.
     pub(super) told: u32,
+    /// Until when that is, by its server's clock.
+    pub(super) until: Timestamp,
     /// What its server has to do with it.
     pub(super) stage: Stage,
     /// When its work will have been done; other ends are stale.
@@ -183,6 +187,7 @@ impl Flight {
             is_alive: true,
             outcome: Outcome::of(Cause::Answered),
             told: u32::MAX,
+            until: Timestamp::MAX,
             stage: Stage::Work,
             finish_at: Timestamp::MAX,
             paused: 0,
@@ -262,6 +267,7 @@ impl<'a> World<'a> {
             flights: Slots::default(),
             waiting: BTreeMap::new(),
             counter: Counter::new(sites.len(), fleet),
+            looks: BTreeMap::new(),
             sites,
             first_sites,
             weather: Entity::new(u32::MAX),
@@ -317,11 +323,7 @@ impl Model for World<'_> {
             What::Tick => self.ticks(engine, slot),
             What::Timer => self.timer(engine, slot),
             What::Answer => self.answer(engine, slot),
-            What::Housekeep => {
-                let link = Link { caller: event.entity, route: slot };
-                self.policies.with(engine.now(), link, |_, _, _| ());
-                self.housekeep(engine, link);
-            }
+            What::Housekeep => self.looks(engine, Link { caller: event.entity, route: slot }),
             What::Request => self.request(engine, slot),
             What::Finish => self.finish(engine, event.entity - self.fleet.clients, slot),
             What::Turn => self.looks_round(engine, (event.entity - self.fleet.clients) as usize),

@@ -20,6 +20,7 @@ use super::mistake::Mistake;
 use super::model::{Model, kind, sections};
 use super::node::Node;
 use super::section::{Read, Section};
+use super::seen::Seen;
 use super::threshold::{MOST_NAME, recovery};
 use super::verdict::Plan;
 use crate::fleet::{Fleet, Report};
@@ -288,7 +289,7 @@ fn recovered(report: &Report, fleet: &Fleet) -> f64 {
         usize::try_from(whole.as_secs()).unwrap_or(usize::MAX)
     };
     let trigger_ends = fleet.faults.iter().map(|fault| fault.until()).max();
-    let healed = recovery(report, seconds(trigger_ends.unwrap_or(fleet.warm_up)));
+    let healed = recovery(&Seen::of(report, None), seconds(trigger_ends.unwrap_or(fleet.warm_up)));
     let ends = seconds(fleet.calls_until);
     let last = report.between(ends.saturating_sub(LASTS), ends);
     if last.good * 100 >= last.offered * 95 { healed } else { f64::INFINITY }

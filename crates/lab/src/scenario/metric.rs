@@ -25,10 +25,18 @@ pub(super) enum Metric {
     Longest,
     /// In a window, attempts a second.
     Load,
+    /// In a window, requests that reached servers, for each call that clients began.
+    Arriving,
     /// Times a breaker opened.
     Opened,
     /// Times a server was left out.
     Ejected,
+    /// Times a server died of its load.
+    Died,
+    /// The most slots of one bulkhead taken at once.
+    InUse,
+    /// The time that 99.9 % of the waits for a slot do not exceed.
+    Waited,
     /// In a window, the part of the attempts that came to one server.
     Share,
     /// In a window, the largest part of the attempts that came within 10 ms.
@@ -78,8 +86,12 @@ impl Metric {
         ("p999", Self::P999, Unit::Time),
         ("longest", Self::Longest, Unit::Time),
         ("load", Self::Load, Unit::Count),
+        ("arriving", Self::Arriving, Unit::Times),
         ("opened", Self::Opened, Unit::Count),
         ("ejected", Self::Ejected, Unit::Count),
+        ("died", Self::Died, Unit::Count),
+        ("in_use", Self::InUse, Unit::Count),
+        ("waited", Self::Waited, Unit::Time),
         ("share", Self::Share, Unit::Share),
         ("herd", Self::Herd, Unit::Share),
         ("duplicates", Self::Duplicates, Unit::Count),
@@ -121,7 +133,29 @@ impl Metric {
     pub(super) const fn has_window(self) -> bool {
         matches!(
             self,
-            Self::Goodput | Self::Attempts | Self::Load | Self::Wasted | Self::Share | Self::Herd
+            Self::Goodput
+                | Self::Attempts
+                | Self::Load
+                | Self::Arriving
+                | Self::Wasted
+                | Self::Share
+                | Self::Herd
+        )
+    }
+
+    /// Whether it is known of each service for itself.
+    pub(super) const fn is_of_service(self) -> bool {
+        !matches!(
+            self,
+            Self::Longest
+                | Self::Ejected
+                | Self::Share
+                | Self::Herd
+                | Self::Duplicates
+                | Self::ReadyP50
+                | Self::ReadyP99
+                | Self::Tries
+                | Self::TriesP99
         )
     }
 }

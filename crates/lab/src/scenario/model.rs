@@ -13,12 +13,12 @@ use super::course::USUAL;
 use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::node::{Node, Value};
-use super::policy::{baseline, cancels, params};
+use super::policy::{baseline, cancels};
 use super::section::{LONGEST_RUN, Read, Section, duration};
-use super::server;
+use super::service::{Outward, keys, named, services, targets, together};
 use super::threshold::Unit;
 use crate::fault::{Fault, Trouble};
-use crate::fleet::{Fleet, Network, Service, Sharing, Target};
+use crate::fleet::{Fleet, Network, Sharing};
 use crate::models::{KINDS, Kind, Setup};
 use crate::span::Span;
 
@@ -30,8 +30,18 @@ pub(super) enum Model {
 }
 
 /// The sections of a file that describe a fleet.
-const FLEET: [&str; 8] =
-    ["run", "calls", "fleet", "network", "server", "fault", "policy", "baseline"];
+const FLEET: [&str; 10] = [
+    "run",
+    "calls",
+    "fleet",
+    "network",
+    "server",
+    "service",
+    "fault",
+    "policy",
+    "policy_for",
+    "baseline",
+];
 
 /// The sections of a file that describe a model, and that cases and arms may say otherwise.
 pub(super) fn sections() -> Vec<&'static str> {
@@ -84,6 +94,15 @@ impl Model {
         }
     }
 
+    /// The names of all services, if none has this one.
+    pub(super) fn lacks(&self, service: &str) -> Option<Vec<String>> {
+        let names: Vec<_> = match self {
+            Self::Fleet(fleet) => fleet.services.iter().map(|it| it.name.clone()).collect(),
+            Self::Setup(..) => Vec::new(),
+        };
+        (!names.iter().any(|name| name == service)).then_some(names)
+    }
+
     /// The numbers that are of interest whatever the thresholds, and their units.
     pub(super) const fn usual(&self) -> &'static [(&'static str, Unit)] {
         match self {
@@ -111,42 +130,43 @@ impl Model {
 fn fleet(section: &Section<'_>) -> Read<Fleet> {
     let need = |key, keys: &[&str]| section.need(key, keys);
     let run = need("run", &["warm_up", "calls_until", "ends"])?;
-    let size = need("fleet", &["clients", "sharing", "patience"])?;
-    let server = need("server", &[&["count"], &server::KEYS[..]].concat())?;
+    let size = need("fleet", &["clients", "sharing", "policies", "lives", "patience"])?;
+    let services = services(section)?;
+    let names: Vec<_> = services.iter().map(|service| service.name.clone()).collect();
     let network = section.inner("network", &["delay", "loss"])?;
     let calls_until = run.point("calls_until")?.ok_or_else(|| run.missing("calls_until"))?;
     let delay = network.as_ref().and_then(|network| network.node("delay"));
-    let policy = params(section)?;
-    let load = need("calls", &[&calls::KEYS[..], &["safety"]].concat())?;
     let safety = [("idempotent", Safety::Idempotent), ("unsafe", Safety::Unsafe)];
     let sharing = [("each", Sharing::Each), ("all", Sharing::All)];
+    let made = need("calls", &[&calls::KEYS[..], &["to", "keys", "safety"]].concat())?;
+    let outward = Outward::read(section, &names)?;
+    let to = match made.node("to") {
+        Some(node) => targets(node, "calls.to", &names, &outward)?,
+        None => vec![outward.target(0, 1.0)],
+    };
+    outward.check(&to)?;
     let read = Fleet {
         clients: size.count("clients", 1..=MOST_CLIENTS)?.ok_or_else(|| size.missing("clients"))?,
-        calls: calls::calls(&load)?,
-        safety: load.choice("safety", &safety)?,
+        to,
+        keys: keys(&made)?,
+        lives: size.count("lives", 1..=1_000_000)?,
+        calls: calls::calls(&made)?,
+        safety: made.choice("safety", &safety)?,
         cancels: cancels(section)?,
         patience: size.node("patience").map(|node| span(node, "fleet.patience")).transpose()?,
-        policy: policy.clone(),
+        policy: outward.policy,
         baseline: section.node("baseline").map(|node| baseline(node, "baseline")).transpose()?,
         sharing: size.choice("sharing", &sharing)?.unwrap_or(Sharing::Each),
+        is_together: together(&size)?,
         network: Network {
             delay: delay.map_or(Ok(Span::ZERO), |node| span(node, "network.delay"))?,
             loss: network.map_or(Ok(None), |network| network.share("loss"))?.unwrap_or(0.0),
         },
-        to: vec![Target::new(0)],
-        keys: None,
-        lives: None,
-        is_together: false,
-        services: vec![Service::new(
-            "server",
-            server.count("count", 1..=10_000)?.unwrap_or(1),
-            server::host(&server)?,
-            policy.clone(),
-        )],
+        services,
         faults: section
             .list("fault")?
             .iter()
-            .map(|(path, node)| fault(node, path))
+            .map(|(path, node)| fault(node, path, &names))
             .collect::<Read<_>>()?,
         warm_up: run.point("warm_up")?.unwrap_or(Timestamp::ZERO),
         calls_until,
@@ -155,15 +175,20 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     read.check().map_err(|error| match error.field() {
         "ends" | "calls_until" => run.by(&error, "calls_until"),
         "fault.server" | "fault.workers" => section.by(&error, "fault"),
+        "lives" => size.by(&error, "lives"),
+        "calls" | "pick" => {
+            let key = if section.node("service").is_some() { "service" } else { "server" };
+            Mistake::refused(section.at(key), key, error.value(), error.allowed())
+        }
         _ => section.by(&error, "fleet"),
     })?;
     Ok(read)
 }
 
-fn fault(node: &Node, path: &str) -> Read<Fault> {
+fn fault(node: &Node, path: &str, names: &[String]) -> Read<Fault> {
     let all = [
-        "from", "for", "server", "do", "times", "share", "status", "workers", "clients", "ahead",
-        "behind",
+        "from", "for", "do", "on", "server", "times", "share", "status", "workers", "clients",
+        "ahead", "behind",
     ];
     let any = Section::new(node, path, &all)?;
     let kinds = [
@@ -182,8 +207,8 @@ fn fault(node: &Node, path: &str) -> Read<Fault> {
     let own = any.choice("do", &kinds)?.ok_or_else(|| any.missing("do"))?;
     // Clocks are the clients', whatever they talk to.
     let is_clock = own.contains(&"ahead");
-    let mut keys: Vec<_> = all[..4].iter().chain(own).copied().collect();
-    keys.retain(|key| !is_clock || *key != "server");
+    let mut keys: Vec<_> = all[..5].iter().chain(own).copied().collect();
+    keys.retain(|key| !is_clock || !["on", "server"].contains(key));
     let read = Section::new(node, path, &keys)?;
     let trouble = match any.text("do")?.unwrap_or_default() {
         "down" => Trouble::Down,
@@ -214,7 +239,12 @@ fn fault(node: &Node, path: &str) -> Read<Fault> {
     let lasts = read.duration("for", Duration::from_millis(1)..=LONGEST_RUN)?;
     let until = from.after(lasts.ok_or_else(|| read.missing("for"))?);
     let server = read.count("server", 0..=9_999)?;
-    Fault::new(from, until, server, trouble).map_err(|error| read.by(&error, "do"))
+    let fault = Fault::new(from, until, server, trouble).map_err(|error| read.by(&error, "do"))?;
+    match read.text("on")?.map(|name| named(read.at("on"), &read.path("on"), name, names)) {
+        Some(on) => Ok(fault.on(on?)),
+        None if names.len() == 1 || is_clock => Ok(fault),
+        None => Err(read.missing("on")),
+    }
 }
 
 /// Seconds that clocks are ahead.

@@ -30,7 +30,7 @@ pub(crate) fn config(whole: &Section<'_>) -> Read<StackConfig> {
 }
 
 /// Reads the section `policy`; what it leaves out is as in the gateway.
-fn policy(node: &Node, path: &str) -> Read<StackConfig> {
+pub(super) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
     let section = Section::new(node, path, &KEYS)?;
     let mut config = StackConfig {
         total: Some(TOTAL),
@@ -39,7 +39,9 @@ fn policy(node: &Node, path: &str) -> Read<StackConfig> {
         ..StackConfig::standard()
     };
     let mut is_asked = false;
-    if let Some(timeouts) = section.inner("timeouts", &["attempt", "total"])? {
+    if section.is_off("timeouts") {
+        (config.attempt_timeout, config.total) = (None, None);
+    } else if let Some(timeouts) = section.inner("timeouts", &["attempt", "total"])? {
         if let Some(attempt) = timeouts.duration("attempt", MILLISECOND..=HOUR)? {
             (config.attempt_timeout, is_asked) = (Some(attempt), true);
         }
@@ -229,11 +231,10 @@ fn opens(
     if section.is_off("breaker") {
         return Ok(None);
     }
-    let attempt = attempt.unwrap_or(ATTEMPT);
     let default = BreakerOptions {
         // Half of the attempt's time where somebody wrote that, else nothing is slow that ends.
-        slow: Some(if is_asked { attempt / 2 } else { attempt }),
-        probe_lease: attempt,
+        slow: attempt.map(|attempt| if is_asked { attempt / 2 } else { attempt }),
+        probe_lease: attempt.unwrap_or(ATTEMPT),
         ..BreakerOptions::default()
     };
     let keys = [
@@ -268,7 +269,7 @@ fn opens(
         consecutive_failures: read
             .count("consecutive_failures", 0..=MOST)?
             .unwrap_or(default.consecutive_failures),
-        slow: read.duration("slow", MILLISECOND..=attempt)?.or(default.slow),
+        slow: read.duration("slow", MILLISECOND..=attempt.unwrap_or(HOUR))?.or(default.slow),
         slow_ratio: ratio("slow_ratio", default.slow_ratio)?,
         open_base,
         open_cap: time("cap")?.unwrap_or(default.open_cap.max(open_base)),
@@ -332,7 +333,7 @@ pub(super) fn baseline(node: &Node, path: &str) -> Read<Baseline> {
     Baseline::new(attempts, timeout, &waits, gate).map_err(|error| read.by(&error, "attempts"))
 }
 
-const KEYS: [&str; 10] = [
+pub(super) const KEYS: [&str; 10] = [
     "timeouts",
     "retry",
     "retry_budget",

@@ -275,7 +275,7 @@ pub(crate) fn duration(node: &Node, path: &str) -> Read<Duration> {
     }
 }
 
-fn one_of(names: &[String], given: &str) -> String {
+pub(super) fn one_of(names: &[String], given: &str) -> String {
     let words: Vec<_> = names.iter().map(String::as_str).collect();
     match near_name(given, &words) {
         Some(near) => format!("one of {}; did you mean `{near}`?", words.join(", ")),

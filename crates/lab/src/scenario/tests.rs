@@ -576,3 +576,93 @@ fn mistakes_in_a_model_that_is_no_fleet_are_told_with_their_field() {
         assert!(error.said().contains(said), "{to}\n{error}");
     }
 }
+
+/// A file of services that is right.
+fn services() -> String {
+    let (before, after) = RIGHT.split_once("[server]\n").unwrap();
+    let (_, after) = after.split_once("[[fault]]\n").unwrap();
+    let services = r#"[policy_for.a]
+timeouts = { attempt = "1s" }
+
+[service.a]
+count = 2
+workers = 4
+service = "5ms"
+calls = ["b", { one_of = { b = "30%", c = "70%" } }]
+policies = "each"
+says_stop = false
+deadlines = true
+dies_at = 50
+restarts_in = "2s"
+[service.a.policy]
+retry = "off"
+[service.a.policy_for.c]
+breaker = "off"
+
+[service.b]
+service = "5ms"
+
+[service.c]
+count = 3
+pick = "key"
+service = "5ms"
+
+[[fault]]
+on = "c"
+"#;
+    let before = before.replace("rate = \"50/s\"", "rate = \"50/s\"\nto = \"a\"\nkeys = 100");
+    let after = after.replace("metric = \"attempts\"", "metric = \"arriving\"\nservice = \"c\"");
+    format!("{before}{services}{after}")
+}
+
+#[test]
+fn services_are_read_by_their_names() {
+    let scenario = parse(&services()).unwrap_or_else(|error| panic!("{error}"));
+    let Model::Fleet(fleet) = &scenario.cells[0].model else { panic!("a fleet") };
+    let names: Vec<_> = fleet.services.iter().map(|service| service.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let [a, _, c] = &fleet.services[..] else { panic!("three") };
+    let steps = a.calls.iter().map(|step| step.iter().map(|it| (it.service, it.share)));
+    let steps: Vec<Vec<_>> = steps.map(Iterator::collect).collect();
+    assert_eq!(steps, [vec![(1, 1.0)], vec![(1, 0.3), (2, 0.7)]]);
+    let own: Vec<_> = a.calls.iter().flatten().map(|target| target.policy.is_some()).collect();
+    assert_eq!(own, [false, false, true]);
+    assert!(a.deadlines && !a.says_stop && !a.is_together && a.dies.is_some());
+    assert_eq!((c.pick, fleet.faults[0].service()), (crate::fleet::Pick::Key, 2));
+    assert!(fleet.to[0].policy.is_some() && fleet.keys.is_some());
+    let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
+    assert_eq!(scenario.run(&plan, |_| ()).unwrap().runs, 2);
+}
+
+#[test]
+fn a_mistake_in_a_graph_is_told_with_its_field() {
+    let right = services();
+    for (from, to, field, said) in [
+        ("to = \"a\"", "to = \"d\"", "calls.to", "the name of a service: a, b, c"),
+        ("calls = [\"b\"", "calls = [\"bb\"", "service.a.calls[0]", "the name of a service"),
+        ("c = \"70%\"", "d = \"70%\"", "service.a.calls[1].one_of.d", "there is no such key"),
+        ("c = \"70%\"", "c = \"0%\"", "service.a.calls[1].one_of.c", "a share above 0%"),
+        ("policy_for.c]", "policy_for.a]", "service.a.policy_for.a", "is not called from here"),
+        ("policy_for.c]", "policy_for.x]", "service.a.policy_for.x", "one of a, b, c"),
+        ("[policy_for.a]", "[policy_for.b]", "policy_for.b", "is not called from here"),
+        ("on = \"c\"\n", "", "fault[0].on", "is missing"),
+        ("on = \"c\"", "on = \"cc\"", "fault[0].on", "a service: a, b, c"),
+        ("service = \"c\"", "service = \"e\"", "threshold[0].service", "one of a, b, c"),
+        ("restarts_in = \"2s\"\n", "", "service.a.restarts_in", "is missing"),
+        ("keys = 100\n", "", "service", "where calls have no keys"),
+        ("keys = 100", "keys = { count = 9 }", "calls.keys.zipf", "is missing"),
+        ("[service.b]\n", "[service.b]\nsays_stop = true\n", "service.b.says_stop", "calls none"),
+        ("[service.b]\n", "[service.b]\ncalls = [\"a\"]\n", "service", "lead back to nobody"),
+        (
+            "[service.b]\n",
+            "[server]\nservice = \"1ms\"\n[service.b]\n",
+            "server",
+            "the only service",
+        ),
+    ] {
+        assert!(right.contains(from), "{from}");
+        let Err(error) = parse(&right.replacen(from, to, 1)) else { panic!("{to} is taken") };
+        assert_eq!(error.field(), field, "{to}\n{error}");
+        assert!(error.said().contains(said), "{to}\n{error}");
+    }
+}

@@ -12,7 +12,8 @@ use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::model::Model;
 use super::node::{Node, Value};
-use super::section::{LONGEST_RUN, Read, Section, duration};
+use super::section::{LONGEST_RUN, Read, Section, duration, one_of};
+use super::seen::Seen;
 use crate::fleet::{MOST_APART, Report};
 use crate::models::{Kind, Numbers};
 use crate::stats::Interval;
@@ -45,6 +46,8 @@ impl Side {
 pub(super) struct Threshold {
     pub(super) id: String,
     pub(super) metric: Metric,
+    /// Of all calls to this service, and not of the clients' own.
+    pub(super) service: Option<String>,
     /// Seconds of a window, or only its begin.
     pub(super) from: usize,
     pub(super) until: usize,
@@ -64,9 +67,9 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    pub(super) const KEYS: [&str; 11] = [
-        "id", "metric", "from", "until", "server", "at_most", "at_least", "of", "judge", "cases",
-        "arms",
+    pub(super) const KEYS: [&str; 12] = [
+        "id", "metric", "service", "from", "until", "server", "at_most", "at_least", "of", "judge",
+        "cases", "arms",
     ];
 
     /// Reads one; of the arms that are said, or if none is, of `ours` but the one it is told by.
@@ -105,6 +108,7 @@ impl Threshold {
         Ok(Self {
             id: section.said("id", MOST_NAME)?,
             metric,
+            service: of_service(&section, metric)?,
             from,
             until,
             server: server.unwrap_or(0),
@@ -134,50 +138,64 @@ impl Threshold {
     fn of_fleet(&self, report: &Report) -> f64 {
         let part =
             |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        let window = report.between(self.from, self.until);
-        let time = |share| report.times.quantile(share).as_secs_f64();
+        let seen = Seen::of(report, self.service.as_deref());
+        let window = seen.between(self.from, self.until);
+        let time = |share| seen.times.quantile(share).as_secs_f64();
         let ready =
             |share| report.rush.ready_at(share).map_or(f64::INFINITY, |at| at.as_secs_f64());
         match self.metric {
-            Metric::Amplification => report.amplification(),
-            Metric::Success => report.success(),
+            Metric::Amplification => seen.counts.amplification(),
+            Metric::Success => seen.counts.success(),
             Metric::Goodput => part(window.good, window.offered),
             Metric::Attempts => part(window.attempts, window.offered),
             Metric::Wasted => part(window.wasted, window.wasted + window.worked),
-            Metric::Recovery => recovery(report, self.from),
+            Metric::Recovery => recovery(&seen, self.from),
             Metric::P50 => time(0.5),
             Metric::P99 => time(0.99),
             Metric::P999 => time(0.999),
             Metric::Longest => report.longest.as_secs_f64(),
             Metric::Load => part(window.attempts, (self.until - self.from) as u64),
-            Metric::Opened => report.opened as f64,
+            Metric::Arriving => part(window.arrived, report.between(self.from, self.until).offered),
+            Metric::Opened => seen.opened as f64,
             Metric::Ejected => report.ejected as f64,
+            Metric::Died => seen.died as f64,
+            Metric::InUse => f64::from(seen.in_use),
+            Metric::Waited => seen.waits.quantile(0.999).as_secs_f64(),
             Metric::Share => report.arrivals.share(self.server as usize, self.from, self.until),
             Metric::Herd => report.arrivals.herd(self.from, self.until),
             Metric::Duplicates => report.arrivals.duplicates() as f64,
-            Metric::Unstarted => report.unstarted(),
+            Metric::Unstarted => seen.turned.unstarted(),
             Metric::ReadyP50 => ready(0.5),
             Metric::ReadyP99 => ready(0.99),
             Metric::Tries => report.rush.mean_attempts(),
             Metric::TriesP99 => report.rush.attempts_of(0.99) as f64,
-            Metric::FalseDrops => part(report.turned.dropped_awaited, report.counts.attempts),
+            Metric::FalseDrops => part(seen.turned.dropped_awaited, seen.counts.attempts),
             Metric::Of { .. } => f64::NAN,
         }
     }
 
     /// Why there is nothing to be measured in a model, if so.
-    pub(super) fn unmeasured(&self, model: &Model) -> Option<String> {
-        let Model::Fleet(fleet) = model else { return None };
+    pub(super) fn unmeasured(&self, model: &Model, node: &Node, path: &str) -> Option<Mistake> {
+        let Model::Fleet(fleet) = model else { return self.misnames(model, node, path) };
         let servers: u32 = fleet.services.iter().map(|service| service.servers).sum();
+        let wrong = |said: &str| Some(Mistake::new(node.at, path, said));
         match self.metric {
             Metric::Duplicates if fleet.safety.is_none() => {
-                Some("needs calls.safety, without which nobody counts".to_owned())
+                wrong("needs calls.safety, without which nobody counts")
             }
             Metric::Share if self.server >= servers => {
-                Some(format!("there is no server {}: there are {servers}", self.server))
+                wrong(&format!("there is no server {}: there are {servers}", self.server))
             }
-            _ => None,
+            _ => self.misnames(model, node, path),
         }
+    }
+
+    /// What is wrong with the service that it names, where a model has none of that name.
+    fn misnames(&self, model: &Model, node: &Node, path: &str) -> Option<Mistake> {
+        let service = self.service.as_ref()?;
+        let names = model.lacks(service)?;
+        let at = Section::new(node, path, &Self::KEYS).map_or(node.at, |read| read.at("service"));
+        Some(Mistake::refused(at, &format!("{path}.service"), service, one_of(&names, service)))
     }
 
     /// How far a number lies on the right side of the limit, as a share of the limit; below zero
@@ -208,7 +226,10 @@ impl Threshold {
     pub(super) fn measures(&self) -> String {
         let name = match self.metric {
             Metric::Share => format!("share of server {}", self.server),
-            _ => self.metric.name().to_owned(),
+            _ => match &self.service {
+                Some(service) => format!("{} of `{service}`", self.metric.name()),
+                None => self.metric.name().to_owned(),
+            },
         };
         match self.metric {
             metric if metric.has_window() => format!("{name} in {}..{} s", self.from, self.until),
@@ -242,6 +263,16 @@ fn window(section: &Section<'_>, metric: Metric) -> Read<(usize, usize)> {
     Ok((from.unwrap_or(0), until.unwrap_or(0)))
 }
 
+/// The service that a metric is of, if it can be of one.
+fn of_service(section: &Section<'_>, metric: Metric) -> Read<Option<String>> {
+    let service = section.text("service")?.map(str::to_owned);
+    if service.is_some() && !metric.is_of_service() {
+        let said = "has no effect on this metric";
+        return Err(Mistake::new(section.at("service"), &section.path("service"), said));
+    }
+    Ok(service)
+}
+
 fn one_arm(section: &Section<'_>, arms: &[String]) -> Read<String> {
     let named: Vec<_> = arms.iter().map(|arm| (arm.as_str(), arm.clone())).collect();
     section.choice("of", &named)?.ok_or_else(|| section.missing("of"))
@@ -249,11 +280,11 @@ fn one_arm(section: &Section<'_>, arms: &[String]) -> Read<String> {
 
 /// Seconds from `from` until ten begin whose goodput is 95 % of what is offered; infinite if none
 /// do.
-pub(super) fn recovery(report: &Report, from: usize) -> f64 {
+pub(super) fn recovery(seen: &Seen<'_>, from: usize) -> f64 {
     const LOOK: usize = 10;
-    let last = report.seconds.len().saturating_sub(LOOK);
+    let last = seen.seconds.len().saturating_sub(LOOK);
     let healed = (from..last).find(|&second| {
-        let window = report.between(second, second + LOOK);
+        let window = seen.between(second, second + LOOK);
         window.offered > 0 && window.good * 100 >= window.offered * 95
     });
     healed.map_or(f64::INFINITY, |second| (second - from) as f64)

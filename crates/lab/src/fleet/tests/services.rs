@@ -240,6 +240,51 @@ fn a_server_that_notices_lets_go_of_what_nobody_waits_for() {
     assert!(left > 50 && good > 750, "{left} {good}");
 }
 
+/// Verdict V8: the time that is left travels, and is less at each hop.
+#[test]
+fn what_is_called_for_a_request_ends_in_the_time_that_was_left_for_it() {
+    let ended = |deadlines| {
+        let mut fleet = chain(&StackConfig::default(), 3);
+        fleet.policy = policy(&retrying(1));
+        for service in &mut fleet.services {
+            (service.deadlines, service.host) = (deadlines, host(10_000, Span::fixed(millis(1))));
+        }
+        fleet.faults = vec![fault(0, 40, Trouble::Silent).on(2)];
+        let report = run_all(&fleet);
+        assert_eq!(report.counts.failed, report.counts.calls);
+        let [above, below] = [1, 2].map(|place: usize| report.services[place].counts);
+        let [told, deadline] = [StopReason::ToldToStop, StopReason::Deadline];
+        let times = (above.stops[told.index()], below.stops[deadline.index()]);
+        (times, above.cut_off, below.cut_off, report.counts.calls)
+    };
+    // The lowest gives up in time to tell the one above, which is told before its own time is over.
+    let (times, above, below, calls) = ended(true);
+    assert_eq!((times, above, below), ((calls, calls), 0, 0));
+    let (times, above, below, calls) = ended(false);
+    assert_eq!((times, above, below), ((0, 0), calls, calls));
+    // 500 ms, less 5 ms for the way home of each answer and 1 ms of work; the millisecond that a
+    // message takes is in the 5.
+    let mut fleet = chain(&StackConfig::default(), 3);
+    fleet.policy = policy(&retrying(1));
+    for service in &mut fleet.services {
+        (service.deadlines, service.host) = (true, host(10_000, Span::fixed(millis(1))));
+    }
+    fleet.faults = vec![fault(0, 40, Trouble::Silent).on(2)];
+    let mut engine = Engine::new();
+    let mut world = World::new(&fleet, Draws::new(7));
+    world.begin(&mut engine);
+    let mut left = vec![Vec::new(); 3];
+    for sample in 0..2_000_u64 {
+        engine.run_until(Timestamp::from_millis(sample * 3), &mut world);
+        for flight in world.flights.iter().filter(|flight| flight.told != u32::MAX) {
+            left[flight.made.link.route as usize].push(flight.told);
+        }
+    }
+    let told = left.iter().map(|told| (told.iter().min().copied(), told.iter().max().copied()));
+    let told: Vec<_> = told.collect();
+    assert_eq!(told, [(Some(495), Some(495)), (Some(489), Some(489)), (Some(483), Some(483))]);
+}
+
 #[test]
 fn a_client_that_does_not_stay_begins_each_life_with_what_a_new_one_has() {
     let retries = |lives: Option<u32>| {
@@ -303,7 +348,7 @@ fn a_graph_of_services_is_the_same_to_the_last_byte_however_many_threads_run_it(
     let sum = one.bytes().fold(0_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(7)
     });
-    assert_eq!(sum, 15699284032847880169, "{one}");
+    assert_eq!(sum, 14936874080848027065, "{one}");
 }
 
 #[test]
@@ -340,6 +385,53 @@ fn at_the_end_no_process_holds_anything() {
         let (held, abandoned) = (dependency.held(), dependency.abandoned());
         assert_eq!((dependency.bulkhead().in_flight(), held, abandoned), (0, 0, 0));
     }
+}
+
+/// The worked example of the scenario `bridges`: 70 workers / (40 a second / 4) = 7 s.
+#[test]
+fn one_hanging_bridge_of_four_has_all_workers_after_seven_seconds() {
+    let bridge = |name: &str| service(name, host(20, Span::fixed(millis(100))));
+    let mut fleet = fleet(&StackConfig::default());
+    fleet.calls = Calls::Open(Rate::constant(40.0).unwrap());
+    let calls = vec![(1..=4).map(Target::new).collect()];
+    let gateway = service("gateway", host(70, Span::fixed(millis(1))));
+    fleet.services = vec![Service { calls, ..gateway }];
+    fleet.services.extend(["a", "b", "c", "d"].map(bridge));
+    fleet.faults = vec![fault(5, 35, Trouble::Silent).on(1)];
+    let after = |seed| {
+        let mut engine = Engine::new();
+        let mut world = World::new(&fleet, Draws::new(seed));
+        world.begin(&mut engine);
+        let is_stuck = |millis: &u64| {
+            engine.run_until(Timestamp::from_millis(*millis), &mut world);
+            // Three of four that are worked on are answered soon, but nobody is free.
+            world.sites[0].server.busy() == 70
+        };
+        (5_000..20_000).step_by(10).find(is_stuck).map_or(f64::INFINITY, |at| at as f64 / 1e3 - 5.0)
+    };
+    let mean = (0..20).map(after).sum::<f64>() / 20.0;
+    // The three others are answered in 0.1 s and hold three workers on average.
+    assert!((6.2..7.2).contains(&mean), "{mean}");
+}
+
+#[test]
+fn a_bulkhead_is_counted_by_the_service_it_stands_before() {
+    let bulkhead =
+        |limit| BulkheadOptions { wait: millis(50), ..BulkheadOptions::with_limit(limit) };
+    let limited =
+        |limit| policy(&StackConfig { bulkhead: Some(bulkhead(limit)), ..StackConfig::default() });
+    let mut fleet = chain(&StackConfig::default(), 2);
+    (fleet.policy, fleet.sharing) = (limited(40), Sharing::All);
+    fleet.services[0].policy = limited(3);
+    fleet.services[0].host = host(30, Span::fixed(millis(1)));
+    fleet.faults = vec![fault(5, 10, Trouble::Slow(10.0)).on(1)];
+    let report = run_all(&fleet);
+    let [above, below] = [0, 1].map(|place: usize| &report.services[place]);
+    assert_eq!(below.in_use, 3);
+    assert!((5..=40).contains(&above.in_use) && report.in_use == above.in_use, "{}", above.in_use);
+    // It is full for five seconds: whoever waits and gets none has waited its time out.
+    assert!(below.waits.longest().abs_diff(millis(50)) < millis(1) && below.waits.n() > 100);
+    assert_eq!((above.waits.n(), report.waits.n()), (0, 0));
 }
 
 #[test]
