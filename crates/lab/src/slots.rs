@@ -37,6 +37,14 @@ impl<T> Slots<T> {
         Some(thing)
     }
 
+    /// Frees a place, where what is there is of no use.
+    pub(crate) fn free(&mut self, place: u32) {
+        if let Some(thing) = self.places.get_mut(place as usize).filter(|thing| thing.is_some()) {
+            *thing = None;
+            self.free.push(place);
+        }
+    }
+
     pub(crate) fn get(&self, place: u32) -> Option<&T> {
         self.places.get(place as usize)?.as_ref()
     }
@@ -61,7 +69,11 @@ mod tests {
         assert_eq!((slots.take(1), slots.take(1), slots.take(9)), (Some('b'), None, None));
         assert_eq!((slots.get(1), slots.get(2)), (None, Some(&'c')));
         assert_eq!(slots.put('d'), 1);
+        slots.free(2);
+        slots.free(2);
+        assert_eq!(slots.get(2), None);
+        assert_eq!([slots.put('f'), slots.put('g')], [2, 3]);
         *slots.get_mut(0).unwrap() = 'e';
-        assert_eq!(slots.iter().collect::<String>(), "edc");
+        assert_eq!(slots.iter().collect::<String>(), "edfg");
     }
 }

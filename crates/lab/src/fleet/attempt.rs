@@ -233,7 +233,7 @@ impl World<'_> {
     pub(super) fn forget(&mut self, slot: u32) {
         let is_known = |flight: &Flight| flight.is_alive || flight.is_out();
         if self.flights.get(slot).is_some_and(|flight| !is_known(flight)) {
-            self.flights.take(slot);
+            self.flights.free(slot);
         }
     }
 

@@ -40,11 +40,8 @@ impl World<'_> {
         call: Call,
     ) -> (u32, Step) {
         let now = engine.now();
-        let (operation, step) = self.policies.with(now, made.link, |dependency, params, rng| {
-            Operation::begin(now, dependency, params, call, rng)
-        });
-        let call = self.calls.put(Ongoing {
-            operation,
+        let slot = self.calls.put(Ongoing {
+            operation: Operation::new(now, call),
             made,
             leaves_at,
             begun: now,
@@ -52,8 +49,13 @@ impl World<'_> {
             sent: 0,
             flights: [None; 2],
         });
-        self.schedule(engine, leaves_at, made.link.caller, What::Leave.of(call));
-        (call, step)
+        let calls = &mut self.calls;
+        let step = self.policies.with(now, made.link, |dependency, params, rng| {
+            // It is there: nobody has had the time to end it.
+            calls.get_mut(slot).map(|call| call.operation.start(dependency, params, rng))
+        });
+        self.schedule(engine, leaves_at, made.link.caller, What::Leave.of(slot));
+        (slot, step.unwrap_or(Step::Fly))
     }
 
     /// Whoever made the call leaves. What was sent runs on without it, with its permit, or is cut.

@@ -17,11 +17,13 @@ use crate::engine::Engine;
 impl World<'_> {
     /// What is settled about a client's call, the one of this number.
     pub(super) fn made(&self, id: u32, number: u32) -> Made {
-        let draws = self.draws.stream(id, Purpose::Choice);
-        let mut draw = draws.at(OF_CALLS + u64::from(number) * 2);
-        let key = self.fleet.keys.as_ref().map_or(0, |keys| keys.draw(&mut draw));
-        let mut draw = draws.at(OF_CALLS + u64::from(number) * 2 + 1);
-        let route = one_of(self.policies.routes.of_clients(), &mut draw);
+        let at = OF_CALLS + u64::from(number) * 2;
+        let draw = |n| self.draws.stream(id, Purpose::Choice).at(at + n);
+        let key = self.fleet.keys.as_ref().map_or(0, |keys| keys.draw(&mut draw(0)));
+        let route = match self.policies.routes.of_clients() {
+            [only] => only.route,
+            several => one_of(several, &mut draw(1)),
+        };
         let link = Link { caller: id, route };
         Made { link, origin: id, number, draws: u64::from(number) * ALL_DRAWS, key, maker: NOBODY }
     }
