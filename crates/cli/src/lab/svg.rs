@@ -139,7 +139,7 @@ mod tests {
     fn what_is_written_is_escaped() {
         let mut svg = Svg::new(10.0, 10.0, "a \"b\"");
         svg.text("axis", (1.0, 2.0), Anchor::End, "<b>");
-        svg.line("l", [(0.0, 1.0), (2.0, 3.25)]);
+        svg.line("l", [(0.0, 1.0), (2.0, 3.27)]);
         assert_eq!(
             svg.done(),
             "<svg viewBox=\"0 0 10 10\" role=\"img\" aria-label=\"a &quot;b&quot;\"><text class=\"axis\" \
