@@ -123,7 +123,7 @@ pub struct LabNewArgs {
 /// `seawall lab map`.
 #[derive(Debug, Args)]
 pub struct LabMapArgs {
-    /// A scenario with a section [map], by name or path.
+    /// A scenario with a section `map`, by name or path.
     #[arg(value_name = "NAME")]
     pub name: String,
     /// How many seeds for each point, from 0 on.
