@@ -24,8 +24,12 @@ pub(crate) async fn refuse(world: &World<'_>) -> usize {
             body.lines().any(|line| line.trim_start() == format!("--> {place}")),
             "{place}\n{body}"
         );
-        let escaped = format!("{place}\\n");
-        let told = || world.gateway.process.said().contains(&escaped);
+        // At the end of the line, or before what follows on it.
+        let named = ["\"", ";"].map(|next| format!(" at {place}{next}"));
+        let told = || {
+            let said = world.gateway.process.said();
+            named.iter().any(|named| said.contains(named))
+        };
         world.stage.until(&format!("{place} on standard error"), PATIENCE, told).await;
         world.probe(round).await;
         pause.await;
