@@ -10,7 +10,7 @@
 //! | [`exact`] | those formulas |
 //! | `stats` | histograms, levels, and means with their intervals |
 //! | `fleet` | clients, their policies, network and servers, and the report of a run |
-//! | [`baselines`] | other people's retries, to compare with |
+//! | [`baselines`] | other people's retries, queues and limits, to compare with |
 //! | `fault` | what goes wrong, where and when |
 //! | `models` | what is simulated that is no fleet: rows, fan-outs, caches, limits, queues by formula |
 //! | `seeds` | a run for every seed, over threads |
@@ -19,8 +19,9 @@
 //! # No second implementation
 //!
 //! A client's retries, budget, breaker, bulkhead and choice of a server are those of
-//! `seawall-policy`: `fleet/caller.rs` drives its [`Operation`](seawall_policy::Operation) and
-//! decides nothing. What the lab models is the rest: time, network, servers, work, faults.
+//! `seawall-policy`: `fleet/caller.rs`, and `models/fanout.rs` for its leaves, drive its
+//! [`Operation`](seawall_policy::Operation) and decide nothing. What the lab models is the
+//! rest: time, network, servers, work, faults.
 //! `tests/house.rs` fails if it grows a decision of its own. Other people's policies, to compare
 //! with, are in the module [`baselines`], and nowhere else.
 //!

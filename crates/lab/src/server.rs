@@ -137,7 +137,8 @@ impl<J> Server<J> {
     /// The worker that dropped a job has something to do with that; false if it was none, but the
     /// end of a wait.
     pub fn occupy(&mut self) -> bool {
-        // Not `busy += matches!(…) as u32`: rustc 1.95 leaves the addition out when it optimizes.
+        // As `busy += matches!(…) as u32` in a `const fn` the addition was missing in release: seen
+        // with rustc 1.95, cause unknown.
         match &self.line {
             Line::Own(_) => {
                 self.busy += 1;
