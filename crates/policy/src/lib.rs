@@ -50,7 +50,10 @@ mod ratio;
 mod retry;
 mod retry_after;
 mod retry_on;
+mod retry_share;
 mod rng;
+mod siphash;
+mod slots;
 mod stack;
 mod time;
 pub mod units;
@@ -84,7 +87,10 @@ pub use retry_after::{
     RetryAfter, parse_http_date, passed_on as retry_after_passed_on, wait as retry_after_wait,
 };
 pub use retry_on::RetryOn;
+pub use retry_share::{RetryShare, RetryShareOptions, RetryShareParams};
 pub use rng::{Rng, SplitMix64};
+pub use siphash::SealKey;
+pub use slots::{Came, Entry, Slot, SlotCounts, SlotToken, Slots, SlotsOptions, SlotsParams};
 pub use stack::{
     Admitted, Attempt, Avoid, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,
     LaneView, LoggedTransition, LoggedVerdict, Operation, Permit, Purpose, Rejection, Reshaped,

@@ -257,6 +257,26 @@ fn a_stop_signal_is_obeyed_unless_it_is_switched_off() {
 }
 
 #[test]
+fn a_stop_costs_the_caller_nothing_and_says_nothing_of_its_next_call() {
+    let told = AnswerSignals { stop: true, ..Default::default() };
+    let config = StackConfig { budget: Some(SuccessBudget::default().into()), ..retrying(2) };
+    let script = move |sent: &Sent| match sent.call {
+        0..50 => signals(503, told),
+        _ => status(10, 503),
+    };
+    let mut sim = Sim::new(&config, 1, 1, script);
+    let calls: Vec<_> = (0..53).map(|call| (call * 10_000, GET)).collect();
+    check(&mut sim, &calls);
+    let ended = |call| (sim.done(call).stop, sim.done(call).attempts);
+    for call in 0..50 {
+        assert_eq!(ended(call), (StopReason::ToldToStop, 1));
+    }
+    // Both of the tokens that a budget begins with are there.
+    assert_eq!([50, 51].map(ended), [(StopReason::Exhausted, 2); 2]);
+    assert_eq!(ended(52), (StopReason::Budget, 1));
+}
+
+#[test]
 fn retry_after_is_waited_for_handed_up_or_taken_for_nothing() {
     let ends = |retry_after| {
         let spec = Spec { call: Call { total: Some(millis(25_000)), ..GET.call }, ..GET };
