@@ -146,6 +146,12 @@ impl Fault {
         self.server.map_or(what.clone(), |server| format!("{what} at {server}"))
     }
 
+    /// Whether it hits clients, whatever they talk to, and no servers.
+    #[must_use]
+    pub const fn is_of_clients(&self) -> bool {
+        matches!(self.trouble, Trouble::Clock { .. })
+    }
+
     /// The service whose servers it hits.
     #[must_use]
     pub const fn service(&self) -> u32 {

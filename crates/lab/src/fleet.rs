@@ -210,7 +210,21 @@ impl Fleet {
     /// # Errors
     /// What can never work, by field, value and range.
     pub fn run(&self, seed: u64) -> Result<Report, ConfigError> {
-        self.told(seed, None).map(|(report, _)| report)
+        self.watched(seed, 1, || ())
+    }
+
+    /// The same in so many parts of equal virtual time, from 1, after each of which `on_part` is
+    /// called. They change nothing of what happens.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) fn watched(
+        &self,
+        seed: u64,
+        parts: u32,
+        on_part: impl FnMut(),
+    ) -> Result<Report, ConfigError> {
+        self.told(seed, None, (parts, on_part)).map(|(report, _)| report)
     }
 
     /// The same, and tells what is asked for, so many lines at most.
@@ -219,7 +233,7 @@ impl Fleet {
     /// As [`run`](Self::run).
     pub fn tell(&self, seed: u64, asked: Asked, most: usize) -> Result<Story, ConfigError> {
         let story = Story::new(asked, most);
-        let (_, told) = self.told(seed, Some(story.clone()))?;
+        let (_, told) = self.told(seed, Some(story.clone()), (1, || ()))?;
         Ok(told.unwrap_or(story))
     }
 
@@ -227,13 +241,20 @@ impl Fleet {
         &self,
         seed: u64,
         story: Option<Story>,
+        (parts, mut on_part): (u32, impl FnMut()),
     ) -> Result<(Report, Option<Story>), ConfigError> {
         self.check()?;
         let mut engine = Engine::new();
         let mut world = World::new(self, Draws::new(seed));
         world.story = story;
         world.begin(&mut engine);
-        engine.run_until(self.ends, &mut world);
+        for part in 1..=parts {
+            let until = self.ends.as_nanos() / u64::from(parts) * u64::from(part);
+            let is_last = part == parts;
+            let until = if is_last { self.ends } else { Timestamp::from_nanos(until) };
+            engine.run_until(until, &mut world);
+            on_part();
+        }
         let report = world.report(&engine);
         Ok((report, world.story))
     }

@@ -72,8 +72,8 @@ pub use fleet::{
 pub use models::{Contended, Contention};
 pub use rate::Rate;
 pub use scenario::{
-    Course, Fate, KeyForm, Known, Map, MapAxis, Number, Outcome, Over, Plan, Role, Row, Scenario,
-    ScenarioError, Seeded, Spot, Verdict, known,
+    Course, Fate, FileMistake, KeyForm, Known, Map, MapAxis, Number, Outcome, Over, Plan, Role,
+    Row, Scenario, ScenarioError, Seeded, Spot, Verdict, known,
 };
 pub use seeds::over_seeds;
 pub use server::{Arrived, Coming, Discipline, Drop, Next, Order, Queue, Server};

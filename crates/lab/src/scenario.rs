@@ -21,17 +21,19 @@ mod model;
 mod node;
 mod page;
 mod policy;
+mod read;
 mod section;
 mod seen;
 mod server;
 mod service;
 mod threshold;
+mod told;
 mod verdict;
 
 pub use course::{Course, Number, Over};
 pub use known::{Form as KeyForm, Known, known};
 pub use map::{Map, MapAxis, Spot};
-pub use mistake::ScenarioError;
+pub use mistake::{FileMistake, ScenarioError};
 pub use verdict::{Fate, Outcome, Plan, Row, Seeded, Verdict};
 
 use seawall_policy::ConfigError;
@@ -43,12 +45,8 @@ pub(crate) use server::queue;
 pub(crate) use threshold::Unit;
 
 use map::Atlas;
-use mistake::Mistake;
-use model::{Model, kind, sections};
-use node::{Node, Value};
-use threshold::{MOST_NAME, Threshold};
-
-use crate::models::Kind;
+use model::Model;
+use threshold::Threshold;
 
 /// A scenario, read from its file.
 #[derive(Clone, Debug)]
@@ -113,9 +111,9 @@ impl Scenario {
     /// Reads the text of a file; its name is for errors.
     ///
     /// # Errors
-    /// The first mistake, with its place.
+    /// Its mistakes, each with its place: all that do not hide behind another.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
-        read(text).map_err(|mistake| mistake.of(file, text))
+        read::read(text).map_err(|mistakes| ScenarioError::new(file, text, mistakes))
     }
 
     /// What it is called.
@@ -204,193 +202,6 @@ impl Scenario {
             }
     }
 }
-
-fn read(text: &str) -> Read<Scenario> {
-    let file = Node::parse(text)?;
-    let about = [
-        "schema",
-        "name",
-        "title",
-        "shows",
-        "matters",
-        "change",
-        "seeds",
-        "case",
-        "arm",
-        "threshold",
-        "map",
-    ];
-    let section = Section::new(&file, "", &[&about[..], &sections()].concat())?;
-    if section.count("schema", 1..=1)?.is_none() {
-        return Err(section.missing("schema"));
-    }
-    let kind = kind(&section);
-    let base = file.only(&sections());
-    let cases = cases(&section)?;
-    let names: Vec<_> = cases.iter().map(|(name, _)| name.clone()).collect();
-    let arms = arms(&section, &names)?;
-    let all: Vec<_> = arms.iter().map(|(arm, _)| arm.name.clone()).collect();
-    let is_ours = |arm: &&(Arm, Node)| arm.0.role == Role::Test;
-    let ours: Vec<_> = arms.iter().filter(is_ours).map(|(arm, _)| arm.name.clone()).collect();
-    let mut cells = Vec::new();
-    for (case, over) in &cases {
-        for (place, (arm, node)) in arms.iter().enumerate() {
-            if arm.cases.contains(case) {
-                let model = Model::read(&base.under(over).under(node), kind)?;
-                cells.push(Cell { case: case.clone(), arm: place, model, is_asked: true });
-            }
-        }
-    }
-    let thresholds = thresholds(&section, &names, &all, &ours, kind)?;
-    let atlas = Atlas::read(&section, &names, &all, |case, arm| {
-        let (_, over) = cases.iter().find(|(name, _)| name == case)?;
-        let (arm, node) = arms.iter().find(|(known, _)| known.name == arm)?;
-        arm.cases.iter().any(|name| name == case).then(|| base.under(over).under(node))
-    })?;
-    let name = section.said("name", MOST_NAME)?;
-    if !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
-        return Err(section.refused("name", "lower-case letters, digits and dashes"));
-    }
-    let scenario = Scenario {
-        name,
-        title: section.said("title", MOST_TITLE)?,
-        shows: section.said("shows", MOST_WORDS)?,
-        matters: section.said("matters", MOST_WORDS)?,
-        change: section.said("change", MOST_WORDS)?,
-        seeds: section.count("seeds", 1..=MOST_SEEDS)?.unwrap_or(SEEDS),
-        arms: arms.into_iter().map(|(arm, _)| arm).collect(),
-        cells,
-        thresholds,
-        atlas,
-        text: text.to_owned(),
-    };
-    check(&section, &scenario)?;
-    Ok(scenario)
-}
-
-/// The cases by name, or one without.
-fn cases(section: &Section<'_>) -> Read<Vec<(String, Node)>> {
-    let mut read: Vec<(String, Node)> = Vec::new();
-    for (path, node) in section.list("case")? {
-        let case = Section::new(node, &path, &[&["name"], &sections()[..]].concat())?;
-        let name = case.said("name", MOST_NAME)?;
-        if read.iter().any(|(known, _)| *known == name) {
-            return Err(case.refused("name", "each case another name"));
-        }
-        read.push((name, node.only(&sections())));
-    }
-    if read.is_empty() {
-        read.push((String::new(), Node { at: 0, value: Value::Table(Vec::new()) }));
-    }
-    Ok(read)
-}
-
-fn arms(section: &Section<'_>, cases: &[String]) -> Read<Vec<(Arm, Node)>> {
-    let mut read: Vec<(Arm, Node)> = Vec::new();
-    for (path, node) in section.list("arm")? {
-        let keys = [&["name", "role", "misses", "cases"], &sections()[..]].concat();
-        let arm = Section::new(node, &path, &keys)?;
-        let name = arm.said("name", MOST_NAME)?;
-        if read.iter().any(|(known, _)| known.name == name) {
-            return Err(arm.refused("name", "each arm another name"));
-        }
-        let roles = [Role::Test, Role::Baseline, Role::Control].map(|role| (role.as_str(), role));
-        let role = arm.choice("role", &roles)?.ok_or_else(|| arm.missing("role"))?;
-        if (role == Role::Control) != arm.node("misses").is_some() {
-            let said = "belongs to a control, and says what it must miss";
-            return Err(Mistake::new(arm.at("misses"), &arm.path("misses"), said));
-        }
-        let misses = arm.list("misses")?.iter().map(|(_, node)| node.shown()).collect();
-        let cases = arm.names("cases", cases)?;
-        read.push((Arm { name, role, misses, cases }, node.only(&sections())));
-    }
-    Ok(read)
-}
-
-fn thresholds(
-    section: &Section<'_>,
-    cases: &[String],
-    arms: &[String],
-    ours: &[String],
-    kind: Option<&Kind>,
-) -> Read<Vec<Threshold>> {
-    let mut thresholds = Vec::new();
-    for (path, node) in section.list("threshold")? {
-        let read = Threshold::read(node, &path, cases, arms, ours, kind)?;
-        if thresholds.iter().any(|known: &Threshold| known.id == read.id) {
-            let said = format!("`{}` is there already; give each its own id", read.id);
-            return Err(Mistake::new(node.at, &format!("{path}.id"), said));
-        }
-        thresholds.push(read);
-    }
-    Ok(thresholds)
-}
-
-/// What only the whole can tell.
-fn check(section: &Section<'_>, scenario: &Scenario) -> Read<()> {
-    let has = |role| scenario.arms.iter().any(|arm| arm.role == role);
-    if !has(Role::Test) || !has(Role::Control) {
-        let said = "needs an arm of role test, and one of role control that must fail";
-        return Err(Mistake::new(section.at("arm"), "arm", said));
-    }
-    for ((path, node), arm) in section.list("arm")?.iter().zip(&scenario.arms) {
-        let read = Section::new(
-            node,
-            path,
-            &[&["name", "role", "misses", "cases"], &sections()[..]].concat(),
-        )?;
-        for (path, node) in read.list("misses")? {
-            let is_met = scenario.thresholds.iter().any(|threshold| {
-                threshold.id == node.shown()
-                    && threshold.cases.iter().any(|case| arm.cases.contains(case))
-            });
-            if !is_met {
-                let allowed = "the id of a threshold that is held against one of its cases";
-                return Err(Mistake::refused(node.at, &path, node.shown(), allowed));
-            }
-        }
-    }
-    if scenario.thresholds.is_empty() {
-        return Err(section.missing("threshold"));
-    }
-    for ((path, node), threshold) in section.list("threshold")?.iter().zip(&scenario.thresholds) {
-        let held = scenario.cells.iter().filter(|cell| scenario.applies(threshold, cell));
-        let held: Vec<_> = held.collect();
-        if held.is_empty() {
-            return Err(Mistake::new(node.at, path, "is held against nothing: see cases and arms"));
-        }
-        let wrong = |cell: &&Cell| threshold.unmeasured(&cell.model, node, path);
-        if let Some(mistake) = held.iter().find_map(wrong) {
-            return Err(mistake);
-        }
-        let Some(of) = &threshold.of else { continue };
-        let read = Section::new(node, path, &Threshold::KEYS)?;
-        let wrong = |said| Mistake::new(read.at("of"), &read.path("of"), said);
-        for cell in held {
-            if scenario.arms[cell.arm].name == *of {
-                let said = format!("“{of}” would be held against itself; say what it must be");
-                return Err(wrong(said));
-            }
-            let is_there = scenario
-                .cells
-                .iter()
-                .any(|other| other.case == cell.case && scenario.arms[other.arm].name == *of);
-            if !is_there {
-                return Err(wrong(format!("“{of}” is not run in the case “{}”", cell.case)));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Seeds of a scenario that says nothing. Source: own choice.
-const SEEDS: u32 = 5;
-/// The most seeds. Source: own choice.
-const MOST_SEEDS: u32 = 10_000;
-/// Characters of a title. Source: own choice.
-const MOST_TITLE: usize = 120;
-/// Characters of a text about the scenario. Source: own choice.
-const MOST_WORDS: usize = 4_000;
 
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,8 @@ pub(super) fn map(args: &LabMapArgs) -> anyhow::Result<Judged> {
     let plan = Plan { seeds, clients: args.clients, threads: threads(args.threads) };
     let progress = Progress::new(scenario.name(), scenario.map_runs(plan.seeds.len()));
     let done = AtomicUsize::new(0);
-    let map = scenario.map(&plan, || progress.show(done.fetch_add(1, Ordering::Relaxed) + 1));
+    let map =
+        scenario.map(&plan, || progress.show(done.fetch_add(1, Ordering::Relaxed) as f64 + 1.0));
     progress.clear();
     let map = map.with_context(|| loaded.asked.clone())?;
     let replay = format!("seawall lab map {} --seeds {}", quoted(&loaded.asked), args.seeds);

@@ -20,7 +20,7 @@ pub(super) struct Progress<'a> {
 
 #[derive(Default)]
 struct Shown {
-    done: usize,
+    done: f64,
     at: Timestamp,
 }
 
@@ -32,8 +32,8 @@ impl<'a> Progress<'a> {
         Self { name, all, clock, begun: clock.now(), shown }
     }
 
-    /// So many are done.
-    pub(super) fn show(&self, done: usize) {
+    /// So many are done, with the parts of those under way.
+    pub(super) fn show(&self, done: f64) {
         let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::lock) else { return };
         let now = self.clock.now();
         let took = now.since(self.begun);
@@ -45,16 +45,20 @@ impl<'a> Progress<'a> {
         let _ = write!(io::stderr(), "\r\x1b[K{}", self.line(done, took));
     }
 
-    fn line(&self, done: usize, took: Duration) -> String {
+    fn line(&self, done: f64, took: Duration) -> String {
         let Self { name, all, .. } = self;
-        let left = took.as_secs_f64() * (all.saturating_sub(done)) as f64 / done.max(1) as f64;
-        format!("{name}: {done} of {all} runs, about {left:.0} s more")
+        let left = took.as_secs_f64() * (*all as f64 - done).max(0.0) / done.max(f64::EPSILON);
+        let done = match all {
+            1 => format!("{:.0}%", done.min(1.0) * 100.0),
+            _ => format!("{} of {all} runs", done.floor()),
+        };
+        format!("{name}: {done}, about {left:.0} s more")
     }
 
     /// Takes the line away.
     pub(super) fn clear(&self) {
         let Some(Ok(shown)) = self.shown.as_ref().map(Mutex::lock) else { return };
-        if shown.done > 0 {
+        if shown.done > 0.0 {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
@@ -72,11 +76,16 @@ mod tests {
     #[test]
     fn the_estimate_is_what_the_rest_takes_at_the_pace_so_far() {
         let progress = Progress { shown: None, ..Progress::new("storm", 40) };
-        let line = progress.line(10, Duration::from_secs(4));
+        let line = progress.line(10.0, Duration::from_secs(4));
         assert_eq!(line, "storm: 10 of 40 runs, about 12 s more");
         assert_eq!(
-            progress.line(40, Duration::from_secs(4)).split(", ").last(),
+            progress.line(40.0, Duration::from_secs(4)).split(", ").last(),
             Some("about 0 s more")
         );
+        let half = progress.line(2.5, Duration::from_secs(2));
+        assert_eq!(half, "storm: 2 of 40 runs, about 30 s more");
+        let lone = Progress { all: 1, ..progress };
+        let line = lone.line(0.25, Duration::from_secs(6));
+        assert_eq!(line, "storm: 25%, about 18 s more");
     }
 }

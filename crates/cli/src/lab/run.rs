@@ -38,7 +38,7 @@ pub(super) fn run(args: &LabRunArgs) -> anyhow::Result<Judged> {
         let Loaded { asked, scenario } = loaded;
         let plan = plan(args, &scenario);
         let progress = Progress::new(scenario.name(), scenario.runs(&plan));
-        let outcome = scenario.run(&plan, |runs| progress.show(runs));
+        let outcome = scenario.run(&plan, |done| progress.show(done));
         progress.clear();
         let outcome = outcome.with_context(|| asked.clone())?;
         table::write(&mut io::stdout(), &scenario, &outcome, &replay, colour)?;

@@ -48,7 +48,10 @@ fn at(known: &BTreeMap<String, Known>, path: &str) -> Value {
             form => of_form(form),
         })
         .collect();
-    if !here.keys.is_empty() {
+    if let Some(place) = here.by_name {
+        let each = json!({"$ref": format!("#/$defs/{}", bare(place))});
+        may.push(json!({"type": "object", "minProperties": 1, "additionalProperties": each}));
+    } else if !here.keys.is_empty() {
         let keys = here.keys.iter().map(|key| (key.clone(), of_key(known, path, key)));
         let keys: Map<_, _> = keys.collect();
         may.push(json!({"type": "object", "properties": keys, "additionalProperties": false}));

@@ -75,7 +75,7 @@ fn counts(section: &Section<'_>) -> Read<Calls> {
         let count = node.shown().parse::<u32>().ok().filter(|count| *count <= MOST_A_SECOND);
         let count = count.ok_or_else(|| {
             let allowed = format!("a whole number up to {MOST_A_SECOND}");
-            Mistake::refused(node.at, path, node.shown(), allowed)
+            Mistake::refused(node.at, path, node.shown(), allowed).alone()
         })?;
         let begin = Timestamp::from_millis(second * 1_000);
         times.extend((0..count).map(|n| begin.after(Duration::from_secs(1) * n / count)));

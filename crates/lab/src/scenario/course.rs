@@ -23,6 +23,8 @@ pub struct Course {
     pub role: Role,
     /// What goes wrong, and when.
     pub faults: Vec<Fault>,
+    /// The names of all services; none of a model that has no services.
+    pub services: Vec<String>,
     /// How many runs.
     pub runs: u64,
     /// Every second from time zero; none of a model that has no seconds.
@@ -33,6 +35,20 @@ pub struct Course {
     pub stops: [u64; StopReason::ALL.len()],
     /// What the thresholds of its case measure, and what is of interest of any fleet.
     pub numbers: Vec<Number>,
+}
+
+impl Course {
+    /// A fault in a few words, as a band in a plot is labelled: with the service whose servers it
+    /// hits where there are several.
+    #[must_use]
+    pub fn said(&self, fault: &Fault) -> String {
+        match self.services.get(fault.service() as usize) {
+            Some(name) if self.services.len() > 1 && !fault.is_of_clients() => {
+                format!("{name} {}", fault.said())
+            }
+            _ => fault.said(),
+        }
+    }
 }
 
 /// One second, over all runs.
@@ -92,12 +108,12 @@ impl Taken {
     pub(super) fn course(
         self,
         (case, arm, role): (&str, &str, Role),
-        faults: Vec<Fault>,
+        (faults, services): (Vec<Fault>, Vec<String>),
         numbers: Vec<Number>,
     ) -> Course {
         let Self { runs, seconds, heat, stops } = self;
         let (case, arm) = (case.to_owned(), arm.to_owned());
-        Course { case, arm, role, faults, runs, seconds, heat, stops, numbers }
+        Course { case, arm, role, faults, services, runs, seconds, heat, stops, numbers }
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Known {
     pub forms: Vec<Form>,
     /// It is as this other place, which is in no file.
     pub as_in: Option<&'static str>,
+    /// It is a table by names that the file gives, each entry as this other place.
+    pub by_name: Option<&'static str>,
 }
 
 /// What may stand somewhere.
@@ -87,9 +89,19 @@ pub(super) fn form(path: &str, form: impl FnOnce() -> Form) {
 pub(super) fn as_in(path: &str, place: &'static str) {
     TAKEN.with_borrow_mut(|taken| {
         if let Some(taken) = taken {
-            taken.entry(any_entry(path)).or_default().as_in = Some(place);
+            let path = any_entry(path);
+            let end = path.rfind(['.', '[']).unwrap_or(0);
+            let moved = format!("{}{}", elsewhere(taken, path[..end].to_owned()), &path[end..]);
+            // What lies within is looked for by the path that it has in its file.
+            taken.entry(path).or_default().as_in = Some(place);
+            taken.entry(moved).or_default().as_in = Some(place);
         }
     });
+}
+
+/// A table by names that the file gives, each entry as in another place.
+pub(super) fn by_name(path: &str, place: &'static str) {
+    note(path, |known| known.by_name = Some(place));
 }
 
 fn note(path: &str, note: impl FnOnce(&mut Known)) {

@@ -19,6 +19,7 @@ use super::advice::{advice, load};
 use super::mistake::Mistake;
 use super::model::{Model, kind, sections};
 use super::node::Node;
+use super::read::keys as keys_of_file;
 use super::section::{Read, Section};
 use super::seen::Seen;
 use super::threshold::{MOST_NAME, recovery};
@@ -128,12 +129,13 @@ impl Map {
 impl Atlas {
     /// Reads the section; `of` gives the sections of an arm in a case, by their names.
     pub(super) fn read(
-        file: &Section<'_>,
+        file: &Node,
         cases: &[String],
         arms: &[String],
         of: impl Fn(&str, &str) -> Option<Node>,
     ) -> Read<Option<Self>> {
-        let Some(section) = file.inner("map", &["arm", "case", "here", "axis"])? else {
+        let keys = ["arm", "case", "here", "axis"];
+        let Some(section) = Section::new(file, "", &keys_of_file())?.inner("map", &keys)? else {
             return Ok(None);
         };
         let one = |key, names: &[String]| -> Read<String> {

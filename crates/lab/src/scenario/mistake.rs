@@ -5,14 +5,28 @@ use std::fmt;
 /// A mistake, by its place in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Mistake {
-    at: usize,
-    field: String,
-    said: String,
+    pub(super) at: usize,
+    pub(super) field: String,
+    pub(super) said: String,
+    pub(super) kind: Wrong,
+}
+
+/// How something is wrong, which is what can still be told beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// By itself, whatever else the file says.
+    Alone,
+    /// A key that means nothing, and the one that it looks like.
+    Key(Option<String>),
+    /// Nothing is there.
+    Missing,
+    /// Beside something else that the file says.
+    Together,
 }
 
 impl Mistake {
     pub(crate) fn new(at: usize, field: &str, said: impl Into<String>) -> Self {
-        Self { at, field: field.to_owned(), said: said.into() }
+        Self { at, field: field.to_owned(), said: said.into(), kind: Wrong::Together }
     }
 
     pub(crate) fn refused(
@@ -25,13 +39,21 @@ impl Mistake {
         Self::new(at, field, format!("`{value}` is not allowed; give {allowed}"))
     }
 
-    /// Of the file with this name and text.
-    pub(crate) fn of(self, file: &str, text: &str) -> ScenarioError {
+    /// The same, wrong by itself.
+    pub(crate) fn alone(self) -> Self {
+        Self { kind: Wrong::Alone, ..self }
+    }
+
+    /// The same, wrong only beside something else.
+    pub(crate) fn together(self) -> Self {
+        Self { kind: Wrong::Together, ..self }
+    }
+
+    fn of(self, text: &str) -> FileMistake {
         let at = (0..=self.at.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
         let before = &text[..at.unwrap_or(0)];
         let begin = before.rfind('\n').map_or(0, |newline| newline + 1);
-        ScenarioError {
-            file: file.to_owned(),
+        FileMistake {
             line: before.matches('\n').count() + 1,
             column: text[begin..before.len()].chars().count() + 1,
             field: self.field,
@@ -41,12 +63,18 @@ impl Mistake {
     }
 }
 
-/// What is wrong with a scenario file.
+/// What is wrong with a scenario file, from its top: everything that can be told at once.
 ///
-/// Displays as `FILE:LINE:COLUMN: FIELD: VALUE is not allowed; give …`, and the line below it.
+/// Displays each as `FILE:LINE:COLUMN: FIELD: VALUE is not allowed; give …`, and the line below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
     file: String,
+    mistakes: Vec<FileMistake>,
+}
+
+/// One thing that is wrong with a scenario file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileMistake {
     line: usize,
     column: usize,
     field: String,
@@ -55,6 +83,20 @@ pub struct ScenarioError {
 }
 
 impl ScenarioError {
+    /// Of the file with this name and text; there is one mistake at least.
+    pub(super) fn new(file: &str, text: &str, mistakes: Vec<Mistake>) -> Self {
+        let mistakes = mistakes.into_iter().map(|mistake| mistake.of(text)).collect();
+        Self { file: file.to_owned(), mistakes }
+    }
+
+    /// Each thing that is wrong, in the order of their lines.
+    #[must_use]
+    pub fn mistakes(&self) -> &[FileMistake] {
+        &self.mistakes
+    }
+}
+
+impl FileMistake {
     /// The line, from 1.
     #[must_use]
     pub const fn line(&self) -> usize {
@@ -82,14 +124,18 @@ impl ScenarioError {
 
 impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, column, field, said, source } = self;
-        write!(f, "{file}:{line}:{column}: ")?;
-        if !field.is_empty() {
-            write!(f, "{field}: ")?;
+        for (place, mistake) in self.mistakes.iter().enumerate() {
+            let end = if place == 0 { "" } else { "\n" };
+            let FileMistake { line, column, field, said, source } = mistake;
+            write!(f, "{end}{}:{line}:{column}: ", self.file)?;
+            if !field.is_empty() {
+                write!(f, "{field}: ")?;
+            }
+            let cut: String = source.chars().take(column + SHOWN_CHARS).collect();
+            let margin = line.to_string().len();
+            write!(f, "{said}\n{line} | {cut}\n{:margin$} | {:>column$}", "", "^")?;
         }
-        let cut: String = source.chars().take(column + SHOWN_CHARS).collect();
-        let margin = line.to_string().len();
-        write!(f, "{said}\n{line} | {cut}\n{:margin$} | {:>column$}", "", "^")
+        Ok(())
     }
 }
 

@@ -56,8 +56,8 @@ pub(super) fn sections() -> Vec<&'static str> {
 }
 
 /// The kind of model that a file is about; `None`: a fleet.
-pub(super) fn kind(file: &Section<'_>) -> Option<&'static Kind> {
-    KINDS.iter().copied().find(|kind| file.node(kind.section).is_some())
+pub(super) fn kind(file: &Node) -> Option<&'static Kind> {
+    KINDS.iter().copied().find(|kind| file.has(kind.section))
 }
 
 impl Model {
@@ -75,11 +75,11 @@ impl Model {
         }
     }
 
-    /// What goes wrong, and when.
-    pub(super) fn faults(&self) -> Vec<Fault> {
+    /// What goes wrong and when, and the names of all services.
+    pub(super) fn faults(&self) -> (Vec<Fault>, Vec<String>) {
         match self {
-            Self::Fleet(fleet) => fleet.faults.clone(),
-            Self::Setup(..) => Vec::new(),
+            Self::Fleet(fleet) => (fleet.faults.clone(), names(fleet)),
+            Self::Setup(..) => (Vec::new(), Vec::new()),
         }
     }
 
@@ -97,7 +97,7 @@ impl Model {
     /// The names of all services, if none has this one.
     pub(super) fn lacks(&self, service: &str) -> Option<Vec<String>> {
         let names: Vec<_> = match self {
-            Self::Fleet(fleet) => fleet.services.iter().map(|it| it.name.clone()).collect(),
+            Self::Fleet(fleet) => names(fleet),
             Self::Setup(..) => Vec::new(),
         };
         (!names.iter().any(|name| name == service)).then_some(names)
@@ -127,6 +127,10 @@ impl Model {
     }
 }
 
+fn names(fleet: &Fleet) -> Vec<String> {
+    fleet.services.iter().map(|service| service.name.clone()).collect()
+}
+
 fn fleet(section: &Section<'_>) -> Read<Fleet> {
     let need = |key, keys: &[&str]| section.need(key, keys);
     let run = need("run", &["warm_up", "calls_until", "ends"])?;
@@ -140,6 +144,7 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
     let sharing = [("each", Sharing::Each), ("all", Sharing::All)];
     let made = need("calls", &[&calls::KEYS[..], &["to", "keys", "safety"]].concat())?;
     let outward = Outward::read(section, &names)?;
+    known::as_in("calls.to", "(target)");
     let to = match made.node("to") {
         Some(node) => targets(node, "calls.to", &names, &outward)?,
         None => vec![outward.target(0, 1.0)],
@@ -342,7 +347,7 @@ fn law(read: &Section<'_>, kind: &str) -> Read<Result<Span, ConfigError>> {
 fn points(read: &Section<'_>) -> Read<Vec<(Duration, f64)>> {
     let point = |(path, node): &(String, &Node)| {
         let allowed = "a duration and the share that takes longer, like [\"4ms\", 0.5]";
-        let refused = || Mistake::refused(node.at, path, node.shown(), allowed);
+        let refused = || Mistake::refused(node.at, path, node.shown(), allowed).alone();
         known::form(path, || Form::List);
         known::form(&format!("{path}[1]"), || Form::Number(0.0, 1.0));
         let Value::List(pair) = &node.value else { return Err(refused()) };

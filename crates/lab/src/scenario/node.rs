@@ -31,18 +31,39 @@ pub(crate) struct Entry {
 
 impl Node {
     /// Reads a file's text.
-    pub(crate) fn parse(text: &str) -> Result<Self, Mistake> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
         if text.len() > FILE_BYTES {
             let allowed = format!("at most {FILE_BYTES} bytes");
-            return Err(Mistake::refused(0, "", format!("{} bytes", text.len()), allowed));
+            return Err(vec![Mistake::refused(0, "", format!("{} bytes", text.len()), allowed)]);
         }
-        match DeTable::parse(text) {
-            Ok(table) => Ok(Self { at: 0, value: Value::Table(entries(table.get_ref())) }),
-            Err(error) => {
-                let at = error.span().map_or(0, |span| span.start);
-                Err(Mistake::new(at, "", format!("not TOML: {}", error.message())))
+        let (table, errors) = DeTable::parse_recoverable(text);
+        if errors.is_empty() {
+            return Ok(Self { at: 0, value: Value::Table(entries(table.get_ref())) });
+        }
+        let told = |error: toml::de::Error| {
+            let at = error.span().map_or(0, |span| span.start);
+            Mistake::new(at, "", format!("not TOML: {}", error.message()))
+        };
+        Err(errors.into_iter().map(told).collect())
+    }
+
+    /// What the first key of a table stands for, at no place of any file.
+    pub(super) fn first(self) -> Option<Self> {
+        let Value::Table(entries) = self.value else { return None };
+        Some(entries.into_iter().next()?.node.nowhere())
+    }
+
+    fn nowhere(self) -> Self {
+        let value = match self.value {
+            Value::List(nodes) => Value::List(nodes.into_iter().map(Self::nowhere).collect()),
+            Value::Table(entries) => {
+                let nowhere =
+                    |entry: Entry| Entry { at: usize::MAX, node: entry.node.nowhere(), ..entry };
+                Value::Table(entries.into_iter().map(nowhere).collect())
             }
-        }
+            plain => plain,
+        };
+        Self { at: usize::MAX, value }
     }
 
     /// This, with everything that `over` says in place of what is here. Tables are joined key by
@@ -69,6 +90,11 @@ impl Node {
         let Value::Table(entries) = &self.value else { return self.clone() };
         let kept = entries.iter().filter(|entry| keys.contains(&entry.key.as_str()));
         Self { at: self.at, value: Value::Table(kept.cloned().collect()) }
+    }
+
+    /// Whether it is a table with this key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        matches!(&self.value, Value::Table(entries) if entries.iter().any(|it| it.key == key))
     }
 
     /// As it is shown when it is refused.

@@ -11,6 +11,7 @@ use seawall_policy::{
     RetryOptions, StackConfig, StackParams, SuccessBudget,
 };
 
+use super::known;
 use super::mistake::Mistake;
 use super::model::span;
 use super::node::{Node, Value};
@@ -31,6 +32,7 @@ pub(crate) fn config(whole: &Section<'_>) -> Read<StackConfig> {
 
 /// Reads the section `policy`; what it leaves out is as in the gateway.
 pub(super) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
+    known::as_in(path, "(policy)");
     let section = Section::new(node, path, &KEYS)?;
     let mut config = StackConfig {
         total: Some(TOTAL),
@@ -128,7 +130,7 @@ fn between(retry: &Section<'_>, default: BackoffOptions) -> Read<BackoffOptions>
             share
                 .filter(|_| fits)
                 .map(Jitter::Factor)
-                .ok_or_else(|| section.refused("jitter", allowed))?
+                .ok_or_else(|| section.refused("jitter", allowed).alone())?
         }
     };
     Ok(BackoffOptions { base, cap, jitter })
@@ -161,7 +163,10 @@ fn of_kind(kind: usize, read: &Section<'_>) -> Read<BudgetOptions> {
             let cap = read.count("cap", 1..=MOST)?.unwrap_or(default.cap_floor);
             SuccessBudget {
                 ratio: read.ratio("ratio", Ratio::ONE)?.unwrap_or(default.ratio),
-                initial: read.count("initial", 0..=cap)?.unwrap_or(default.initial.min(cap)),
+                initial: read
+                    .count("initial", 0..=cap)
+                    .map_err(Mistake::together)?
+                    .unwrap_or(default.initial.min(cap)),
                 cap_floor: cap,
                 reserve_per_second: reserve(default.reserve_per_second)?,
             }
@@ -204,17 +209,24 @@ fn beside(section: &Section<'_>, config: &StackConfig) -> Read<Option<HedgeOptio
         None => default.delay,
         Some((_, Some(percent))) => match format!("{percent}%").parse() {
             Ok(share) => HedgeDelay::Quantile(share),
-            Err(_) => return Err(read.refused("delay", "p50 to p99.9, or a time such as 20ms")),
+            Err(_) => {
+                let allowed = "p50 to p99.9, or a time such as 20ms";
+                return Err(read.refused("delay", allowed).alone());
+            }
         },
         Some(_) => {
-            read.duration("delay", MILLISECOND..=attempt)?.map_or(default.delay, HedgeDelay::Fixed)
+            let fixed = read.duration("delay", MILLISECOND..=attempt).map_err(Mistake::together)?;
+            fixed.map_or(default.delay, HedgeDelay::Fixed)
         }
     };
     let ratio =
         |key, default| -> Read<Ratio> { Ok(read.ratio(key, Ratio::ONE)?.unwrap_or(default)) };
     let options = HedgeOptions {
         delay,
-        delay_min: read.duration("delay_min", MILLISECOND..=attempt)?.unwrap_or(default.delay_min),
+        delay_min: read
+            .duration("delay_min", MILLISECOND..=attempt)
+            .map_err(Mistake::together)?
+            .unwrap_or(default.delay_min),
         max_extra: ratio("max_extra", default.max_extra)?,
         max_load: ratio("max_load", default.max_load)?,
         same_endpoint: read.flag("same_endpoint")?.unwrap_or(default.same_endpoint),
@@ -269,7 +281,10 @@ fn opens(
         consecutive_failures: read
             .count("consecutive_failures", 0..=MOST)?
             .unwrap_or(default.consecutive_failures),
-        slow: read.duration("slow", MILLISECOND..=attempt.unwrap_or(HOUR))?.or(default.slow),
+        slow: read
+            .duration("slow", MILLISECOND..=attempt.unwrap_or(HOUR))
+            .map_err(Mistake::together)?
+            .or(default.slow),
         slow_ratio: ratio("slow_ratio", default.slow_ratio)?,
         open_base,
         open_cap: time("cap")?.unwrap_or(default.open_cap.max(open_base)),
@@ -312,7 +327,7 @@ pub(super) fn baseline(node: &Node, path: &str) -> Read<Baseline> {
         None => Ok(default),
         Some(text) => match text.parse::<Ratio>() {
             Ok(tokens) => Ok(tokens.millionths() / 1_000),
-            Err(_) => Err(read.refused(key, "a number from 0 to 4294")),
+            Err(_) => Err(read.refused(key, "a number from 0 to 4294").alone()),
         },
     };
     let gate = match gate {

@@ -7,7 +7,7 @@ use seawall_policy::units::{format_duration, parse_duration, parse_rate};
 use seawall_policy::{ConfigError, Ratio, Timestamp};
 
 use super::known::{self, Form};
-use super::mistake::Mistake;
+use super::mistake::{Mistake, Wrong};
 use super::node::{Entry, Node, Value};
 
 pub(crate) type Read<T> = Result<T, Mistake>;
@@ -25,7 +25,7 @@ impl<'a> Section<'a> {
     pub(crate) fn new(node: &'a Node, path: &str, keys: &[&str]) -> Read<Self> {
         known::table(path, keys);
         let Value::Table(entries) = &node.value else {
-            return Err(Mistake::refused(node.at, path, node.shown(), "a table"));
+            return Err(Mistake::refused(node.at, path, node.shown(), "a table").alone());
         };
         for entry in entries {
             if !keys.contains(&entry.key.as_str()) {
@@ -35,7 +35,10 @@ impl<'a> Section<'a> {
                     None => format!("there are {}", keys.join(", ")),
                 };
                 let said = format!("there is no such key; {help}");
-                return Err(Mistake::new(entry.at, &joined(path, &entry.key), said));
+                return Err(Mistake {
+                    kind: Wrong::Key(near.map(str::to_owned)),
+                    ..Mistake::new(entry.at, &joined(path, &entry.key), said)
+                });
             }
         }
         Ok(Self { path: path.to_owned(), at: node.at, entries })
@@ -64,7 +67,8 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn missing(&self, key: &str) -> Mistake {
-        Mistake::new(self.at, &self.path(key), "is missing")
+        let kind = Wrong::Missing;
+        Mistake { kind, ..Mistake::new(self.at, &self.path(key), "is missing") }
     }
 
     /// What a constructor refuses; at the key of that name, or at the table.
@@ -98,7 +102,7 @@ impl<'a> Section<'a> {
         self.knows(key, || Form::List);
         let Some(node) = self.node(key) else { return Ok(Vec::new()) };
         let Value::List(nodes) = &node.value else {
-            return Err(self.refused(key, format!("a list of tables, [[{key}]]")));
+            return Err(self.refused(key, format!("a list of tables, [[{key}]]")).alone());
         };
         if nodes.len() > most {
             return Err(Mistake::refused(
@@ -106,7 +110,8 @@ impl<'a> Section<'a> {
                 &self.path(key),
                 format!("{} entries", nodes.len()),
                 format!("at most {most}"),
-            ));
+            )
+            .alone());
         }
         let path = self.path(key);
         Ok((0..).zip(nodes).map(|(n, node)| (format!("{path}[{n}]"), node)).collect())
@@ -125,7 +130,7 @@ impl<'a> Section<'a> {
         match self.node(key).map(|node| &node.value) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
-            Some(_) => Err(self.refused(key, "a text in quotes")),
+            Some(_) => Err(self.refused(key, "a text in quotes").alone()),
         }
     }
 
@@ -133,7 +138,7 @@ impl<'a> Section<'a> {
     pub(crate) fn said(&self, key: &str, most: usize) -> Read<String> {
         let text = self.text(key)?.ok_or_else(|| self.missing(key))?.trim();
         if text.is_empty() || text.chars().count() > most {
-            return Err(self.refused(key, format!("1 to {most} characters")));
+            return Err(self.refused(key, format!("1 to {most} characters")).alone());
         }
         Ok(text.to_owned())
     }
@@ -145,7 +150,7 @@ impl<'a> Section<'a> {
         for (path, node) in self.list(key)? {
             let known = names.iter().find(|name| **name == node.shown());
             let known = known.ok_or_else(|| {
-                Mistake::refused(node.at, &path, node.shown(), one_of(names, &node.shown()))
+                Mistake::refused(node.at, &path, node.shown(), one_of(names, &node.shown())).alone()
             })?;
             read.push(known.clone());
         }
@@ -164,7 +169,7 @@ impl<'a> Section<'a> {
             Some(node) => match (&node.value, node.shown().as_str()) {
                 (Value::Bare(_), "true") => Ok(Some(true)),
                 (Value::Bare(_), "false") => Ok(Some(false)),
-                _ => Err(self.refused(key, "true or false")),
+                _ => Err(self.refused(key, "true or false").alone()),
             },
         }
     }
@@ -175,7 +180,7 @@ impl<'a> Section<'a> {
         let bare = matches!(node.value, Value::Bare(_)).then(|| node.shown().parse().ok());
         let value = bare.flatten().filter(|value| range.contains(value));
         let allowed = || format!("a whole number from {} to {}", range.start(), range.end());
-        value.map(Some).ok_or_else(|| self.refused(key, allowed()))
+        value.map(Some).ok_or_else(|| self.refused(key, allowed()).alone())
     }
 
     pub(crate) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Read<Option<f64>> {
@@ -184,7 +189,7 @@ impl<'a> Section<'a> {
         let bare = matches!(node.value, Value::Bare(_)).then(|| node.shown().parse().ok());
         let value = bare.flatten().filter(|value| range.contains(value));
         let allowed = || format!("a number from {} to {}", range.start(), range.end());
-        value.map(Some).ok_or_else(|| self.refused(key, allowed()))
+        value.map(Some).ok_or_else(|| self.refused(key, allowed()).alone())
     }
 
     pub(crate) fn duration(
@@ -199,7 +204,7 @@ impl<'a> Section<'a> {
             return Ok(Some(value));
         }
         let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
-        Err(self.refused(key, format!("{least} to {most}")))
+        Err(self.refused(key, format!("{least} to {most}")).alone())
     }
 
     /// A point in virtual time, as the time since its begin.
@@ -214,7 +219,7 @@ impl<'a> Section<'a> {
         if text == "0/s" {
             return Ok(Some(0.0));
         }
-        let rate = parse_rate(text).map_err(|error| self.refused(key, error.allowed()))?;
+        let rate = parse_rate(text).map_err(|error| self.refused(key, error.allowed()).alone())?;
         Ok(Some(f64::from(rate.count.get()) / rate.period.as_secs_f64()))
     }
 
@@ -224,14 +229,16 @@ impl<'a> Section<'a> {
         match (text, parse_rate(text)) {
             ("0/s", _) => Ok(Some(0)),
             (_, Ok(rate)) if rate.period.as_secs() == 1 => Ok(Some(rate.count.get())),
-            _ => Err(self.refused(key, "a rate per second, like 10/s, or 0/s")),
+            _ => Err(self.refused(key, "a rate per second, like 10/s, or 0/s").alone()),
         }
     }
 
     fn rate_text(&self, key: &str) -> Read<Option<&'a str>> {
         self.knows(key, || Form::Rate);
         match self.node(key).map(|node| &node.value) {
-            Some(Value::Bare(_)) => Err(self.refused(key, "a period with the number, like 500/s")),
+            Some(Value::Bare(_)) => {
+                Err(self.refused(key, "a period with the number, like 500/s").alone())
+            }
             _ => self.word(key),
         }
     }
@@ -240,10 +247,11 @@ impl<'a> Section<'a> {
         self.knows(key, || Form::Ratio);
         let Some(node) = self.node(key) else { return Ok(None) };
         let text = node.shown();
-        let read = text.parse::<Ratio>().map_err(|error| self.refused(key, error.allowed()))?;
+        let read =
+            text.parse::<Ratio>().map_err(|error| self.refused(key, error.allowed()).alone())?;
         if read > most {
             let most = f64::from(most.millionths()) / 1e4;
-            return Err(self.refused(key, format!("0% to {most}%")));
+            return Err(self.refused(key, format!("0% to {most}%")).alone());
         }
         Ok(Some(read))
     }
@@ -260,7 +268,7 @@ impl<'a> Section<'a> {
         self.knows(key, || Form::Words(words.clone()));
         let Some(text) = self.word(key)? else { return Ok(None) };
         let chosen = choices.iter().find(|(word, _)| *word == text);
-        let chosen = chosen.ok_or_else(|| self.refused(key, one_of(&words, text)))?;
+        let chosen = chosen.ok_or_else(|| self.refused(key, one_of(&words, text)).alone())?;
         Ok(Some(chosen.1.clone()))
     }
 }
@@ -270,8 +278,8 @@ pub(crate) fn duration(node: &Node, path: &str) -> Read<Duration> {
     known::form(path, || Form::Duration);
     match &node.value {
         Value::Text(text) | Value::Bare(text) => parse_duration(text)
-            .map_err(|error| Mistake::refused(node.at, path, text, error.allowed())),
-        _ => Err(Mistake::refused(node.at, path, node.shown(), "a duration, like 800ms")),
+            .map_err(|error| Mistake::refused(node.at, path, text, error.allowed()).alone()),
+        _ => Err(Mistake::refused(node.at, path, node.shown(), "a duration, like 800ms").alone()),
     }
 }
 

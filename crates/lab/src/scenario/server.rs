@@ -126,7 +126,7 @@ fn policy(queue: &Section<'_>, workers: u32) -> Read<Queue> {
     let options = BulkheadOptions {
         wait: time(&read, "wait", sized.wait)?,
         queue: read.count("queue", 0..=65_536)?.unwrap_or(sized.queue),
-        lane_limit: read.count("lane_limit", 1..=workers)?,
+        lane_limit: read.count("lane_limit", 1..=workers).map_err(Mistake::together)?,
         ..sized
     };
     let lanes = read.count("lanes", 1..=10_000)?.unwrap_or(1);

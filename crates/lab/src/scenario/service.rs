@@ -24,6 +24,7 @@ const CALLS: [&str; 6] = ["calls", "policy", "policy_for", "policies", "says_sto
 
 /// The services of a file by name: those of `service`, or the one that `server` is.
 pub(super) fn services(section: &Section<'_>) -> Read<Vec<Service>> {
+    known::by_name("service", "(service)");
     match (section.node("server"), section.node("service")) {
         (Some(node), None) => {
             let server = Section::new(node, "server", &[&ALIKE[..], &server::KEYS].concat())?;
@@ -33,7 +34,9 @@ pub(super) fn services(section: &Section<'_>) -> Read<Vec<Service>> {
             let names = tables(node)?;
             let read = |(name, node): &(String, &Node)| {
                 let keys = [&ALIKE[..], &server::KEYS, &CALLS].concat();
-                let service = Section::new(node, &format!("service.{name}"), &keys)?;
+                let path = format!("service.{name}");
+                known::as_in(&path, "(service)");
+                let service = Section::new(node, &path, &keys)?;
                 let all: Vec<_> = names.iter().map(|(name, _)| name.clone()).collect();
                 one(&service, name, &all)
             };
@@ -65,6 +68,7 @@ fn one(section: &Section<'_>, name: &str, all: &[String]) -> Read<Service> {
     let servers = section.count("count", 1..=10_000)?.unwrap_or(1);
     let outward = Outward::read(section, all)?;
     let is_together = together(section)?;
+    known::as_in(&format!("{}[]", section.path("calls")), "(target)");
     let calls = match section.node("calls") {
         None => Vec::new(),
         Some(_) => {
@@ -120,6 +124,7 @@ impl Outward {
         let node = section.node("policy").unwrap_or(&empty);
         let mut read =
             Self { policy: params(section, node, &section.path("policy"))?, others: Vec::new() };
+        known::by_name(&section.path("policy_for"), "(policy)");
         let Some(names) = section.node("policy_for") else { return Ok(read) };
         let Value::Table(entries) = &names.value else {
             return Err(section.refused("policy_for", "tables by the name of a service"));
@@ -130,6 +135,7 @@ impl Outward {
                 let allowed = format!("one of {}", all.join(", "));
                 return Err(Mistake::refused(entry.at, &path, &entry.key, allowed));
             };
+            known::as_in(&path, "(policy)");
             let one = Section::new(&entry.node, &path, &KEYS)?;
             if one.node("on_abandon").is_some() {
                 let said = "is one for all that a process calls; say it in its policy";
@@ -174,15 +180,25 @@ pub(super) fn targets(
     all: &[String],
     outward: &Outward,
 ) -> Read<Vec<Target>> {
+    known::as_in(path, "(target)");
+    known::form(path, || Form::Text);
+    known::form(path, || Form::List);
+    known::form(&format!("{path}[]"), || Form::Text);
     match &node.value {
         Value::Text(name) => Ok(vec![outward.target(named(node.at, path, name, all)?, 1.0)]),
         Value::List(_) => one_of(node, path, all, outward),
         Value::Table(_) => {
             let section = Section::new(node, path, &["one_of"])?;
+            known::form(&section.path("one_of"), || Form::List);
+            known::form(&format!("{}[]", section.path("one_of")), || Form::Text);
+            known::by_name(&section.path("one_of"), "(share)");
+            known::form("(share)", || Form::Ratio);
             let inner = section.node("one_of").ok_or_else(|| section.missing("one_of"))?;
             one_of(inner, &section.path("one_of"), all, outward)
         }
-        Value::Bare(_) => Err(Mistake::refused(node.at, path, node.shown(), "a name in quotes")),
+        Value::Bare(_) => {
+            Err(Mistake::refused(node.at, path, node.shown(), "a name in quotes").alone())
+        }
     }
 }
 
@@ -204,7 +220,7 @@ fn one_of(node: &Node, path: &str, all: &[String], outward: &Outward) -> Read<Ve
             let share = |name: &String| -> Read<Target> {
                 let share = section.share(name)?.unwrap_or(0.0);
                 if share <= 0.0 {
-                    return Err(section.refused(name, "a share above 0%, like 30%"));
+                    return Err(section.refused(name, "a share above 0%, like 30%").alone());
                 }
                 Ok(outward.target(named(node.at, path, name, all)?, share))
             };

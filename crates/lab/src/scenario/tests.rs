@@ -51,13 +51,16 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse("small.toml", text)
 }
 
-/// What is told of the file with one thing said otherwise.
-fn told(from: &str, to: &str) -> ScenarioError {
-    assert!(RIGHT.contains(from), "{from}");
-    match parse(&RIGHT.replacen(from, to, 1)) {
-        Ok(_) => panic!("{to} is taken"),
-        Err(error) => error,
-    }
+/// The one thing that is told of the file with one thing said otherwise.
+fn told(from: &str, to: &str) -> FileMistake {
+    told_of(RIGHT, from, to)
+}
+
+fn told_of(right: &str, from: &str, to: &str) -> FileMistake {
+    assert!(right.contains(from), "{from}");
+    let Err(error) = parse(&right.replacen(from, to, 1)) else { panic!("{to} is taken") };
+    let [mistake] = error.mistakes() else { panic!("{to}\n{error}") };
+    mistake.clone()
 }
 
 #[test]
@@ -274,6 +277,14 @@ const MISTAKES: &[(&str, &str, usize, usize, &str, &str)] = &[
     ),
     (
         "metric = \"attempts\"\nfrom = \"1s\"\nuntil = \"2s\"\nat_most = \"2x\"",
+        "metric = \"tries_p99\"\nat_most = 3",
+        38,
+        1,
+        "threshold[0]",
+        "needs calls.once",
+    ),
+    (
+        "metric = \"attempts\"\nfrom = \"1s\"\nuntil = \"2s\"\nat_most = \"2x\"",
         "metric = \"duplicates\"\nat_most = 0",
         38,
         1,
@@ -350,15 +361,68 @@ fn every_mistake_is_told_with_its_field_and_its_place() {
     for &(from, to, line, column, field, said) in MISTAKES {
         let error = told(from, to);
         let place = (error.line(), error.column(), error.field());
-        assert_eq!(place, (line, column, field), "{to}\n{error}");
-        assert!(error.said().contains(said), "{to}\n{error}");
+        assert_eq!(place, (line, column, field), "{to}\n{error:?}");
+        assert!(error.said().contains(said), "{to}\n{error:?}");
     }
 }
 
 #[test]
-fn an_error_points_into_the_file() {
+fn all_that_is_wrong_is_told_at_once_and_nothing_that_only_follows() {
+    let wrong = [
+        ("schema = 1", "schema = 2"),
+        ("title = \"A small one\"\n", ""),
+        ("[run]\ncalls_until = \"4s\"\n", ""),
+        ("rate = \"50/s\"", "rate = 50"),
+        ("clients = 10", "cliens = 0"),
+        ("workers = 1\nservice = \"5ms\"", "workers = -1\nservice = 5\nqueues = 3"),
+        ("do = \"errors\"\nshare = \"100%\"", "do = \"slow\""),
+        ("max_attempts = 3 }", "max_attempts = 11, backoff = { base = \"9s\", cap = \"1s\" } }"),
+        ("breaker = \"off\" }", "breaker = \"of\" }"),
+        ("at_most = \"2x\"", "at_most = 2\ncases = [\"a\"]"),
+    ];
+    let file = wrong.iter().fold(RIGHT.to_owned(), |file, (from, to)| {
+        assert!(file.contains(from), "{from}");
+        file.replacen(from, to, 1)
+    });
+    let error = parse(&file).unwrap_err();
+    let told: Vec<_> = error.mistakes().iter().map(|it| (it.line(), it.field())).collect();
     assert_eq!(
-        told("\"5ms\"", "250").to_string(),
+        told,
+        [
+            (1, "title"),
+            (1, "run"),
+            (1, "schema"),
+            (9, "calls.rate"),
+            (12, "fleet.cliens"),
+            (12, "fleet.clients"),
+            (15, "server.workers"),
+            (16, "server.service"),
+            (17, "server.queues"),
+            (19, "fault[0].times"),
+            (27, "policy.retry.max_attempts"),
+            (33, "policy.breaker"),
+            (40, "threshold[0].at_most"),
+            (41, "threshold[0].cases[0]"),
+        ],
+        "{error}"
+    );
+    assert_eq!(error.to_string().matches("small.toml:").count(), told.len());
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_each_of_its_places() {
+    let wrong = RIGHT.replace("workers = 1", "workers = = 1").replace("\"100%\"", "100%");
+    let error = parse(&wrong).unwrap_err();
+    let lines: Vec<_> = error.mistakes().iter().map(FileMistake::line).collect();
+    assert!(lines.contains(&18) && lines.contains(&25), "{error}");
+    assert!(error.mistakes().iter().all(|mistake| mistake.said().starts_with("not TOML")));
+}
+
+#[test]
+fn an_error_points_into_the_file() {
+    let error = parse(&RIGHT.replacen("\"5ms\"", "250", 1)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
         "small.toml:19:11: server.service: `250` is not allowed; give a unit with the number, like \
          800ms, 5s or 1m30s\n19 | service = 250\n   |           ^"
     );
@@ -367,10 +431,11 @@ fn an_error_points_into_the_file() {
 #[test]
 fn what_is_too_much_is_refused() {
     let arm = "\n[[arm]]\nname = \"x\"\nrole = \"test\"\n".repeat(65);
-    let error = parse(&RIGHT.replacen("\n[[arm]]", &format!("{arm}\n[[arm]]"), 1)).unwrap_err();
-    assert!(error.said().contains("at most 64"), "{error}");
+    let error = told("\n[[arm]]", &format!("{arm}\n[[arm]]"));
+    assert!(error.said().contains("at most 64"), "{error:?}");
     let long = format!("{RIGHT}\n# {}", "x".repeat(300_000));
-    assert!(parse(&long).unwrap_err().said().contains("at most 262144 bytes"));
+    let said = parse(&long).unwrap_err().to_string();
+    assert!(said.contains("at most 262144 bytes"), "{said}");
     let deep = format!("{RIGHT}\nx = {}{}", "[".repeat(10_000), "]".repeat(10_000));
     assert!(parse(&deep).is_err());
     assert!(told("name = \"naive\"", "name = \"ours\"").said().contains("each arm another name"));
@@ -386,14 +451,16 @@ fn a_threshold_by_another_arm_leaves_that_one_out_unless_it_is_named() {
     let outcome = parse(&right).unwrap().run(&plan, |_| ()).unwrap();
     let held = outcome.rows.iter().filter(|row| row.threshold == "no-worse");
     assert_eq!(held.map(|row| row.arm.as_str()).collect::<Vec<_>>(), ["ours"]);
-    let itself = right.replace("of = \"theirs\"", "of = \"theirs\"\narms = [\"theirs\"]");
-    assert_eq!(parse(&itself).unwrap_err().field(), "threshold[0].of");
+    let itself = "of = \"theirs\"\narms = [\"theirs\"]";
+    assert_eq!(told_of(&right, "of = \"theirs\"", itself).field(), "threshold[0].of");
 }
 
 #[test]
 fn a_model_of_one_kind_takes_no_section_of_the_other() {
-    let error = told("[run]", "[contention]\nclients = 5\ndelay = \"1ms\"\n[run]");
-    assert_eq!((error.line(), error.field()), (11, "run"), "{error}");
+    let both = "[contention]\nclients = 5\ndelay = \"1ms\"\n[run]";
+    let error = parse(&RIGHT.replacen("[run]", both, 1)).unwrap_err();
+    let first = &error.mistakes()[0];
+    assert_eq!((first.line(), first.field()), (11, "run"), "{error}");
 }
 
 /// The section of a map, after [`RIGHT`].
@@ -466,10 +533,9 @@ fn a_map_that_cannot_be_drawn_is_refused() {
             "no such",
         ),
     ] {
-        assert!(right.contains(from), "{from}");
-        let error = parse(&right.replacen(from, to, 1)).unwrap_err();
-        assert_eq!(error.field(), field, "{error}");
-        assert!(error.said().contains(said), "{error}");
+        let error = told_of(&right, from, to);
+        assert_eq!(error.field(), field, "{error:?}");
+        assert!(error.said().contains(said), "{error:?}");
     }
     let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
     assert_eq!(parse(RIGHT).unwrap().map(&plan, || ()).unwrap_err().field(), "map");
@@ -570,10 +636,9 @@ fn mistakes_in_a_model_that_is_no_fleet_are_told_with_their_field() {
         let plan = Plan { seeds: vec![0], clients: Some(1), threads: 1 };
         assert_eq!(scenario.run(&plan, |_| ()).unwrap().runs, 2, "{section}");
         assert!(section.contains(from), "{section}");
-        let wrong = format!("{head}{}\n{ending}", section.replace(from, to));
-        let error = parse(&wrong).unwrap_err();
-        assert_eq!(error.field(), *field, "{to}\n{error}");
-        assert!(error.said().contains(said), "{to}\n{error}");
+        let error = told_of(&right, section, &section.replace(from, to));
+        assert_eq!(error.field(), *field, "{to}\n{error:?}");
+        assert!(error.said().contains(said), "{to}\n{error:?}");
     }
 }
 
@@ -660,9 +725,8 @@ fn a_mistake_in_a_graph_is_told_with_its_field() {
             "the only service",
         ),
     ] {
-        assert!(right.contains(from), "{from}");
-        let Err(error) = parse(&right.replacen(from, to, 1)) else { panic!("{to} is taken") };
-        assert_eq!(error.field(), field, "{to}\n{error}");
-        assert!(error.said().contains(said), "{to}\n{error}");
+        let error = told_of(&right, from, to);
+        assert_eq!(error.field(), field, "{to}\n{error:?}");
+        assert!(error.said().contains(said), "{to}\n{error:?}");
     }
 }

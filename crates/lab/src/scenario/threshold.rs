@@ -14,7 +14,7 @@ use super::model::Model;
 use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section, duration, one_of};
 use super::seen::Seen;
-use crate::fleet::{MOST_APART, Report};
+use crate::fleet::{Calls, MOST_APART, Report};
 use crate::models::{Kind, Numbers};
 use crate::stats::Interval;
 
@@ -82,6 +82,8 @@ impl Threshold {
         kind: Option<&Kind>,
     ) -> Read<Self> {
         let section = Section::new(node, path, &Self::KEYS)?;
+        // What is right or wrong by itself comes before what goes together.
+        let (id, held_in) = (section.said("id", MOST_NAME)?, section.names("cases", cases)?);
         let metric = section.choice("metric", &Metric::of(kind))?;
         let metric = metric.ok_or_else(|| section.missing("metric"))?;
         let (side, key) = match (section.node("at_most"), section.node("at_least")) {
@@ -106,7 +108,7 @@ impl Threshold {
             None => ours.iter().filter(|arm| Some(*arm) != of.as_ref()).cloned().collect(),
         };
         Ok(Self {
-            id: section.said("id", MOST_NAME)?,
+            id,
             metric,
             service: of_service(&section, metric)?,
             from,
@@ -119,7 +121,7 @@ impl Threshold {
                 .choice("judge", &[("each", false), ("mean", true)])?
                 .unwrap_or(false),
             is_of_all: section.node("arms").is_none(),
-            cases: section.names("cases", cases)?,
+            cases: held_in,
             arms: held,
         })
     }
@@ -180,6 +182,11 @@ impl Threshold {
         let servers: u32 = fleet.services.iter().map(|service| service.servers).sum();
         let wrong = |said: &str| Some(Mistake::new(node.at, path, said));
         match self.metric {
+            Metric::ReadyP50 | Metric::ReadyP99 | Metric::Tries | Metric::TriesP99
+                if !matches!(fleet.calls, Calls::Once { .. }) =>
+            {
+                wrong("needs calls.once: of other calls no client is ready, or tries until it is")
+            }
             Metric::Duplicates if fleet.safety.is_none() => {
                 wrong("needs calls.safety, without which nobody counts")
             }
@@ -245,7 +252,7 @@ fn window(section: &Section<'_>, metric: Metric) -> Read<(usize, usize)> {
         let Some(at) = section.point(key)? else { return Ok(None) };
         let whole = at.since(Timestamp::ZERO);
         if whole.subsec_nanos() > 0 {
-            return Err(section.refused(key, "whole seconds"));
+            return Err(section.refused(key, "whole seconds").alone());
         }
         Ok(usize::try_from(whole.as_secs()).ok())
     };
@@ -294,7 +301,7 @@ pub(super) fn recovery(seen: &Seen<'_>, from: usize) -> f64 {
 fn value(node: &Node, path: &str, unit: Unit) -> Read<f64> {
     known::form(path, || Form::Count(0, u32::MAX));
     known::form(path, || Form::Text);
-    let refused = |allowed| Mistake::refused(node.at, path, node.shown(), allowed);
+    let refused = |allowed| Mistake::refused(node.at, path, node.shown(), allowed).alone();
     let text = node.shown();
     let decimal =
         |text: &str| text.parse::<Ratio>().ok().map(|it| f64::from(it.millionths()) / 1e6);

@@ -1,6 +1,6 @@
 //! Runs a scenario, holds what came against its thresholds, and judges.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use seawall_policy::ConfigError;
@@ -152,28 +152,39 @@ impl Scenario {
         self.cells.len() * plan.seeds.len()
     }
 
-    /// Runs it. After each run `on_run` is told how many there have been.
+    /// Runs it. Now and then `on_part` is told how many runs there have been, with the parts of
+    /// those under way.
     ///
     /// # Errors
     /// No seeds, or a number of clients that the file's fleet cannot have.
-    pub fn run(&self, plan: &Plan, on_run: impl Fn(usize) + Sync) -> Result<Outcome, ConfigError> {
+    pub fn run(&self, plan: &Plan, on_part: impl Fn(f64) + Sync) -> Result<Outcome, ConfigError> {
         if plan.seeds.is_empty() {
             return Err(ConfigError::new("seeds", 0, "at least 1"));
         }
         let models = self.cells.iter().map(|cell| model(cell, plan));
         let models = models.collect::<Result<Vec<_>, _>>()?;
         let taken: Vec<_> = models.iter().map(|_| Mutex::new(Taken::default())).collect();
-        let done = AtomicUsize::new(0);
+        let parts = AtomicU64::new(0);
         let places: Vec<u64> = (0..).take(self.runs(plan)).collect();
         let runs = over_seeds(&places, plan.threads, |place| {
             let place = usize::try_from(place).unwrap_or(0);
             let (cell, seed) = (place / plan.seeds.len(), plan.seeds[place % plan.seeds.len()]);
+            let on_part = |more: u64| {
+                let all = parts.fetch_add(more, Ordering::Relaxed) + more;
+                on_part(all as f64 / f64::from(PARTS));
+            };
             let came = match &models[cell] {
-                Model::Fleet(fleet) => fleet.run(seed).map(|report| Came::Fleet(Box::new(report))),
-                Model::Setup(_, setup) => Ok(Came::Numbers(setup.run(seed))),
-            }?;
+                Model::Fleet(fleet) => {
+                    let report = fleet.watched(seed, PARTS, || on_part(1))?;
+                    Came::Fleet(Box::new(report))
+                }
+                Model::Setup(_, setup) => {
+                    let numbers = setup.run(seed);
+                    on_part(PARTS.into());
+                    Came::Numbers(numbers)
+                }
+            };
             taken[cell].lock().unwrap_or_else(PoisonError::into_inner).take(&came);
-            on_run(done.fetch_add(1, Ordering::Relaxed) + 1);
             Ok(Run::of(&came, &self.thresholds))
         });
         let runs = runs.into_iter().collect::<Result<Vec<_>, ConfigError>>()?;
@@ -339,3 +350,7 @@ impl Run {
 fn model(cell: &Cell, plan: &Plan) -> Result<Model, ConfigError> {
     plan.clients.map_or_else(|| Ok(cell.model.clone()), |clients| cell.model.with_clients(clients))
 }
+
+/// Parts of a run, of equal virtual time. Source: own choice (a lone run of a minute tells how far
+/// it is four times a second).
+const PARTS: u32 = 256;

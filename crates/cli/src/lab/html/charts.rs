@@ -1,6 +1,6 @@
 //! The plots of a report: what was asked of the servers and what came of it, and how long it took.
 
-use seawall_lab::{Course, Fault, Heat, Over, Second};
+use seawall_lab::{Course, Heat, Over, Second};
 use seawall_policy::Timestamp;
 
 use crate::lab::svg::{Anchor, Svg, count, number, ticks};
@@ -107,7 +107,7 @@ pub(super) fn traffic(course: &Course, scale: &Scale) -> String {
     let mut svg = Svg::new(LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM, &said);
     let top = scale.most.last().copied().unwrap_or(1.0);
     let y = |value: f64| TOP + HEIGHT - (value / top).clamp(0.0, 1.0) * HEIGHT;
-    bands(&mut svg, &course.faults, scale, HEIGHT);
+    bands(&mut svg, course, scale, HEIGHT);
     for tick in &scale.most {
         svg.line("grid", [(LEFT, y(*tick)), (LEFT + WIDTH, y(*tick))]);
         svg.text("axis", (LEFT - 6.0, y(*tick) + 3.5), Anchor::End, &count(*tick));
@@ -144,7 +144,7 @@ pub(super) fn heat(course: &Course, scale: &Scale) -> String {
     let height = (high - low + 1) as f64 * ROW;
     let said = format!("How long answers took, second by second, {}", course.arm);
     let mut svg = Svg::new(LEFT + WIDTH + RIGHT, TOP + height + BOTTOM, &said);
-    bands(&mut svg, &course.faults, scale, height);
+    bands(&mut svg, course, scale, height);
     let y = |step: usize| TOP + height - (step - low) as f64 * ROW;
     let sparse = if high - low > 15 { 3 } else { 1 };
     for (micros, text) in TIMES.iter().step_by(sparse) {
@@ -195,15 +195,16 @@ fn level(count: u64, warmest: u64) -> Option<usize> {
 }
 
 /// What goes wrong, as bands behind the plot with their names above.
-fn bands(svg: &mut Svg, faults: &[Fault], scale: &Scale, height: f64) {
+fn bands(svg: &mut Svg, course: &Course, scale: &Scale, height: f64) {
     let second = |at: Timestamp| at.since(Timestamp::ZERO).as_secs_f64();
     let mut named: Vec<(f64, f64, String)> = Vec::new();
-    for fault in faults {
+    for fault in &course.faults {
+        let what = course.said(fault);
         let (from, until) = (scale.x(second(fault.from())), scale.x(second(fault.until())));
         match named.iter_mut().find(|(a, b, _)| (*a - from).abs() + (*b - until).abs() < 0.5) {
-            Some((.., said)) if said.contains(&fault.said()) => {}
-            Some((.., said)) => *said = format!("{said}, {}", fault.said()),
-            None => named.push((from, until, fault.said())),
+            Some((.., said)) if said.contains(&what) => {}
+            Some((.., said)) => *said = format!("{said}, {what}"),
+            None => named.push((from, until, what)),
         }
     }
     let mut free = LEFT;

@@ -16,7 +16,7 @@ fn a_run_is_the_same_whether_it_is_told_or_not() {
     let fleet = failing();
     let silent = fleet.run(7).unwrap();
     for (asked, most) in [(Asked::All, 1_000_000), (Asked::All, 3), (Asked::All, 0)] {
-        let (report, story) = fleet.told(7, Some(Story::new(asked, most))).unwrap();
+        let (report, story) = fleet.told(7, Some(Story::new(asked, most)), (1, || ())).unwrap();
         assert_eq!(report.to_string(), silent.to_string());
         let story = story.unwrap();
         assert!(story.told.len() <= most);
@@ -69,7 +69,8 @@ fn one_call_is_followed_from_its_begin_to_its_end() {
 fn a_baselines_calls_are_told_as_well() {
     let baseline = Baseline::new(2, millis(200), &[], Gate::Free).unwrap();
     let fleet = Fleet { baseline: Some(baseline), ..failing() };
-    let (report, story) = fleet.told(7, Some(Story::new(Asked::All, 1_000_000))).unwrap();
+    let (report, story) =
+        fleet.told(7, Some(Story::new(Asked::All, 1_000_000)), (1, || ())).unwrap();
     let story = story.unwrap();
     let count = |part: &str| story.told.iter().filter(|told| told.said.contains(part)).count();
     assert_eq!(count("begins: ") as u64, report.counts.calls);
