@@ -273,7 +273,21 @@ fn the_schema_takes_every_scenario_and_refuses_what_the_reader_refuses() {
         assert!(told.is_empty(), "{}: {told:#?}", path.display());
     }
     let right = fs::read_to_string(&file.0).unwrap();
-    for (from, to) in [
+    let several = fs::read_to_string(root().join("scenarios/bridges.toml")).unwrap();
+    let of_services = [
+        ("workers = 70", "worker = 70"),
+        ("workers = 70", "workers = 0"),
+        ("to = \"gateway\"", "to = 3"),
+        ("to = \"gateway\"", "to = { one_off = [\"gateway\"] }"),
+        ("[{ one_of = [", "[{ any_of = ["),
+        (
+            "attempt = \"10s\" }\nretry = \"off\"\nbreaker = \"off\"\nbulkhead = \"off\"\n\n[service",
+            "attempt = 10 }\n\n[service",
+        ),
+        ("[service.gateway.policy]\ntimeouts", "[service.gateway.policy]\ntimeout"),
+    ];
+    let of_services = of_services.map(|(from, to)| (&several, from, to));
+    let of_one = [
         ("seeds = 3", "seed = 3"),
         ("seeds = 3", "seeds = 0"),
         ("title = ", "subtitle = "),
@@ -288,7 +302,9 @@ fn the_schema_takes_every_scenario_and_refuses_what_the_reader_refuses() {
         ("role = \"test\"", "role = \"tset\""),
         ("metric = \"goodput\"", "metric = \"badput\""),
         ("{ name = \"50%\", calls = { rate = \"50/s\" } }", "{ name = \"50%\", calls = 50 }"),
-    ] {
+    ];
+    let of_one = of_one.map(|(from, to)| (&right, from, to));
+    for (right, from, to) in of_one.into_iter().chain(of_services) {
         assert!(right.contains(from), "{from}");
         let wrong = right.replacen(from, to, 1);
         let table = toml::de::DeTable::parse(&wrong).unwrap();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use seawall_policy::Timestamp;
 
+use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::model::span;
 use super::section::{LONGEST_RUN, Read, Section, duration};
@@ -70,6 +71,7 @@ fn times(section: &Section<'_>) -> Read<Calls> {
 
 /// So many calls in each second that was recorded, evenly spaced.
 fn counts(section: &Section<'_>) -> Read<Calls> {
+    known::form(&section.path("counts[]"), || Form::Count(0, MOST_A_SECOND));
     let mut times = Vec::new();
     for ((path, node), second) in section.long_list("counts", MOST_RECORDED)?.iter().zip(0_u64..) {
         let count = node.shown().parse::<u32>().ok().filter(|count| *count <= MOST_A_SECOND);

@@ -16,6 +16,7 @@ use seawall_policy::{ConfigError, Timestamp};
 
 use super::Scenario;
 use super::advice::{advice, load};
+use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::model::{Model, kind, sections};
 use super::node::Node;
@@ -196,6 +197,7 @@ fn axis(node: &Node, path: &str) -> Read<(MapAxis, Vec<Node>)> {
 
 /// The operating point: the name of a point of each axis.
 fn here(section: &Section<'_>, axes: &[MapAxis]) -> Read<Vec<usize>> {
+    known::form(&section.path("here[]"), || Form::Text);
     let named = section.list("here")?;
     if named.len() != axes.len() {
         let said = "needs the name of a point of each axis, in their order";

@@ -11,7 +11,7 @@ use seawall_policy::{
     RetryOptions, StackConfig, StackParams, SuccessBudget,
 };
 
-use super::known;
+use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::model::span;
 use super::node::{Node, Value};
@@ -323,12 +323,15 @@ pub(super) fn baseline(node: &Node, path: &str) -> Read<Baseline> {
     let own: [&[&str]; 4] = [&[], &all[4..7], &["share"], &["factor"]];
     let keys = [&all[..4], own[gate]].concat();
     let read = Section::new(node, path, &keys)?;
-    let tokens = |key, default| match read.node(key).map(Node::shown) {
-        None => Ok(default),
-        Some(text) => match text.parse::<Ratio>() {
-            Ok(tokens) => Ok(tokens.millionths() / 1_000),
-            Err(_) => Err(read.refused(key, "a number from 0 to 4294").alone()),
-        },
+    let tokens = |key, default| {
+        known::form(&read.path(key), || Form::Number(0.0, 4_294.0));
+        match read.node(key).map(Node::shown) {
+            None => Ok(default),
+            Some(text) => match text.parse::<Ratio>() {
+                Ok(tokens) => Ok(tokens.millionths() / 1_000),
+                Err(_) => Err(read.refused(key, "a number from 0 to 4294").alone()),
+            },
+        }
     };
     let gate = match gate {
         0 => Gate::Free,

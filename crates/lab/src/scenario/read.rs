@@ -1,7 +1,10 @@
-//! A file, from its text to a scenario that was checked: what it says of itself, its cases and
-//! arms, the model of each combination, its thresholds, its map, and then what only the whole can
-//! tell. What is wrong with one of them hides nothing of the others.
+//! A file, from its text to a scenario that was checked.
+//!
+//! What it says of itself, its cases and arms, the model of each combination, its thresholds, its
+//! map, and then what only the whole can tell. What is wrong with one of the first three hides
+//! nothing of the others.
 
+use super::known::{self, Form};
 use super::map::Atlas;
 use super::mistake::Mistake;
 use super::model::{Model, kind, sections};
@@ -157,6 +160,7 @@ fn arm(node: &Node, path: &str, cases: &[String], known: &[Arm]) -> Read<Arm> {
         let said = "belongs to a control, and says what it must miss";
         return Err(Mistake::new(arm.at("misses"), &arm.path("misses"), said));
     }
+    known::form(&arm.path("misses[]"), || Form::Text);
     let misses = arm.list("misses")?.iter().map(|(_, node)| node.shown()).collect();
     let cases = arm.names("cases", cases)?;
     Ok(Arm { name, role, misses, cases })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use seawall_policy::{BulkheadOptions, BulkheadParams};
 
+use super::known;
 use super::mistake::Mistake;
 use super::model::span;
 use super::node::{Node, Value};
@@ -49,6 +50,7 @@ fn work(server: &Section<'_>) -> Read<Work> {
 
 /// A number is the room of one that is first come, first served.
 pub(crate) fn queue(server: &Section<'_>, workers: u32) -> Read<Queue> {
+    known::as_in(&server.path("queue"), "(queue)");
     let Some(node) = server.node("queue") else { return Ok(Queue::fifo(None)) };
     if !matches!(node.value, Value::Table(_)) {
         return Ok(Queue::fifo(server.count("queue", 0..=MOST_WAITING)?));

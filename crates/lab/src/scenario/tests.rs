@@ -76,6 +76,17 @@ fn a_file_that_is_right_is_read_and_judged() {
 }
 
 #[test]
+fn a_lone_run_tells_how_far_it_is() {
+    let scenario = parse(RIGHT).unwrap().only(None, Some("ours")).unwrap();
+    let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
+    let told = std::sync::Mutex::new(Vec::new());
+    scenario.run(&plan, |done| told.lock().unwrap().push(done)).unwrap();
+    let told = told.into_inner().unwrap();
+    assert!(told.len() > 100 && told.is_sorted(), "{told:?}");
+    assert_eq!(told.last(), Some(&1.0));
+}
+
+#[test]
 fn a_course_is_the_sum_of_its_runs_whatever_the_number_of_threads() {
     let scenario = parse(RIGHT).unwrap();
     let run = |seeds: &[u64], threads| {
@@ -696,7 +707,12 @@ fn services_are_read_by_their_names() {
     assert_eq!((c.pick, fleet.faults[0].service()), (crate::fleet::Pick::Key, 2));
     assert!(fleet.to[0].policy.is_some() && fleet.keys.is_some());
     let plan = Plan { seeds: vec![0], clients: None, threads: 1 };
-    assert_eq!(scenario.run(&plan, |_| ()).unwrap().runs, 2);
+    let outcome = scenario.run(&plan, |_| ()).unwrap();
+    assert_eq!(outcome.runs, 2);
+    let of_several = &outcome.courses[0];
+    assert_eq!(of_several.said(&of_several.faults[0]), "c 100% 503");
+    let alone = &parse(RIGHT).unwrap().run(&plan, |_| ()).unwrap().courses[0];
+    assert_eq!(alone.said(&alone.faults[0]), "100% 503");
 }
 
 #[test]
