@@ -20,7 +20,7 @@ use crate::metrics::{
 };
 use crate::queues::queues;
 use crate::reload::{Reloader, Status};
-use crate::server::{CloseReason, ConnectionGauges, DrainPhase, DrainView, Server};
+use crate::server::{Answers, CloseReason, ConnectionGauges, DrainPhase, DrainView, Server};
 use crate::tls::CertificateView;
 
 /// The gateway as operators see it.
@@ -29,6 +29,7 @@ pub(crate) struct Backend {
     reloader: Arc<Reloader>,
     drain: watch::Receiver<DrainView>,
     connections: Arc<ConnectionGauges>,
+    answers: Arc<Answers>,
     listening: AtomicBool,
     unauthorized: Arc<AtomicU64>,
     exposition: Exposition,
@@ -62,6 +63,7 @@ impl Backend {
             reloader: Arc::clone(reloader),
             drain: server.drain_view(),
             connections: server.gauges(),
+            answers: server.answers(),
             listening: AtomicBool::new(false),
             unauthorized,
         })
@@ -98,7 +100,8 @@ impl AdminBackend for Backend {
     }
 
     fn queues(&self) -> Vec<QueueView> {
-        queues(&self.reloader.gateway(), &self.connections, self.reloader.max_connections())
+        let server = (&*self.connections, &*self.answers);
+        queues(&self.reloader.gateway(), server, self.reloader.max_connections())
     }
 
     fn retries(&self) -> Vec<RetriesView> {
@@ -228,6 +231,8 @@ impl Source for Scraped {
                 open: counts.active() as u64,
                 accepted: counts.accepted(),
                 accept_errors: counts.accept_errors(),
+                refused: counts.refused(),
+                answered: counts.answered(),
                 closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
                 handshakes: tls.map(|tls| tls.counts()),
             };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall::Clock;
-use seawall_policy::ConfigError;
+use seawall_policy::{ConfigError, DoorParams};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -298,6 +298,8 @@ pub(crate) fn listener_options(
         head_timeout: listener.head_timeout,
         idle_timeout: listener.idle_timeout,
         max_age: listener.max_age,
+        // Checked when the gateway was made.
+        door: DoorParams::new(listener.door).unwrap_or(DoorParams::OPEN),
         tls,
         is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),
     }

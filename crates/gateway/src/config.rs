@@ -18,6 +18,7 @@ mod balance;
 mod budget;
 mod credentials;
 mod decode;
+mod door;
 mod dump;
 mod edge;
 mod edits;

@@ -7,15 +7,24 @@ use crate::admin::QueueView;
 use crate::config::Protocol;
 use crate::gateway::{Gateway, Upstream, millis};
 use crate::reload::READINGS_MAX;
-use crate::server::{BACKLOG, ConnectionGauges};
+use crate::server::{Answers, BACKLOG, ConnectionGauges};
 
 /// All of them but those of the admin port, which lists its own.
 pub(crate) fn queues(
     gateway: &Gateway,
-    connections: &ConnectionGauges,
+    (connections, answers): (&ConnectionGauges, &Answers),
     max_connections: usize,
 ) -> Vec<QueueView> {
     let mut queues = downstream(gateway, connections, max_connections as u64);
+    let (answering, most_answers) = answers.depth();
+    queues.push(QueueView {
+        depth: Some(answering as u64),
+        ..row(
+            "refusals of callers being answered",
+            most_answers as u64,
+            "the connection is reset without an answer",
+        )
+    });
     queues.extend(shared(gateway));
     for upstream in &gateway.upstreams {
         queues.extend(calls(gateway, upstream));

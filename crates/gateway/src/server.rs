@@ -4,7 +4,7 @@
 //! HTTP/2, serves it, and keeps its timers. A request goes to a handler with the [`ConnInfo`] of
 //! its connection. A handler's future is dropped when its caller leaves.
 //!
-//! What ends a connection, and the reason it is then counted under ([`CloseReason`]):
+//! Who is let in decides `door`. What ends a connection, and the reason it is then counted under ([`CloseReason`]):
 //!
 //! | what | limit | reason |
 //! |---|---|---|
@@ -30,6 +30,7 @@ mod bind;
 mod conn;
 mod control;
 mod detect;
+mod door;
 mod drain;
 mod frames;
 mod gauges;
@@ -51,11 +52,12 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use seawall::Clock;
-use seawall_policy::Timestamp;
+use seawall_policy::{DoorParams, Timestamp};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, watch as channel};
 
 pub(crate) use bind::{BACKLOG, max_connections_default, raise_file_limit};
 pub(crate) use control::{Change, Control, Listening};
+pub(crate) use door::Answers;
 pub(crate) use drain::{
     DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
 };
@@ -66,6 +68,7 @@ pub(crate) use state::ConnInfo;
 use accept::Acceptor;
 use conn::ConnSettings;
 use control::{Doors, Open, Room};
+use door::Door;
 use drain::{DrainClock, Left};
 use state::{ConnGuard, ConnParts};
 
@@ -115,6 +118,8 @@ pub(crate) struct ListenerOptions {
     pub idle_timeout: Duration,
     /// Age after which a connection is told to close, jittered × 0.9–1.1. Default 1 h.
     pub max_age: Duration,
+    /// Who is let in. Default: everybody.
+    pub door: DoorParams,
     /// Which peers are trusted: one that abandons too many requests is told to close and finishes
     /// what it has, instead of being cut. Default none.
     pub is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
@@ -130,6 +135,7 @@ impl Default for ListenerOptions {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             max_age: Duration::from_secs(3600),
+            door: DoorParams::OPEN,
             is_trusted: Arc::new(|_| false),
             tls: None,
         }
@@ -143,6 +149,7 @@ impl fmt::Debug for ListenerOptions {
             .field("head_timeout", &self.head_timeout)
             .field("idle_timeout", &self.idle_timeout)
             .field("max_age", &self.max_age)
+            .field("door", &self.door)
             .finish_non_exhaustive()
     }
 }
@@ -153,6 +160,7 @@ pub(crate) struct Server {
     options: ServerOptions,
     clock: Clock,
     gauges: Arc<ConnectionGauges>,
+    answers: Arc<Answers>,
     changed: Arc<Notify>,
     view: channel::Sender<DrainView>,
     doors: Doors,
@@ -169,7 +177,8 @@ impl Server {
         // One at a time: a reload waits until it is done.
         let (control, changes) = mpsc::channel(1);
         let (doors, control) = (Doors::default(), Control(control));
-        Self { options, clock, gauges, changed: Arc::default(), view, doors, control, changes }
+        let (answers, changed) = (Arc::new(Answers::new()), Arc::default());
+        Self { options, clock, gauges, answers, changed, view, doors, control, changes }
     }
 
     /// What to change it by while it runs.
@@ -182,6 +191,12 @@ impl Server {
     #[must_use]
     pub(crate) fn gauges(&self) -> Arc<ConnectionGauges> {
         Arc::clone(&self.gauges)
+    }
+
+    /// Its places for refusals that are answered.
+    #[must_use]
+    pub(crate) fn answers(&self) -> Arc<Answers> {
+        Arc::clone(&self.answers)
     }
 
     /// Where its drain stands, now and later; for readiness and for deadlines.
@@ -282,7 +297,10 @@ impl Server {
     {
         let clock = self.clock;
         let (gauges, changed) = (self.gauges(), Arc::clone(&self.changed));
+        let door = Door::new(clock, self.gauges(), index, Arc::clone(&self.answers));
         move |socket, peer, permit| {
+            let settings = settings.load_full();
+            let Some(socket) = door.pass(socket, &settings.listener.door) else { return };
             gauges.on_accept(index);
             let guard = ConnGuard {
                 gauges: Arc::clone(&gauges),
@@ -292,7 +310,6 @@ impl Server {
                 reason: CloseReason::Failed,
                 _room: permit,
             };
-            let settings = settings.load_full();
             let parts = ConnParts {
                 peer,
                 tls: None,

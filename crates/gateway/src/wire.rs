@@ -7,9 +7,11 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use rustls::{HandshakeKind, ProtocolVersion};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
@@ -75,6 +77,23 @@ impl Wire {
     /// The protocol that ALPN chose, if it did.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.tls()?.get_ref().1.alpn_protocol()
+    }
+
+    /// Closes it at once by a reset: what was not sent or not read is thrown away, and nothing of
+    /// it stays in the kernel. A socket of this host is closed.
+    pub(crate) fn reset(self) {
+        self.forget_at_close();
+    }
+
+    fn forget_at_close(&self) {
+        match &self.carrier {
+            Carrier::Tcp(stream) => {
+                // Where it fails the socket is gone already.
+                let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+            }
+            Carrier::Unix(_) => {}
+            Carrier::Tls(stream) => stream.get_ref().0.forget_at_close(),
+        }
     }
 
     fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

@@ -133,6 +133,7 @@ fn listener(listener: &Listener) -> Value {
         address,
         trusted_peers,
         trust_loopback_deadline,
+        door,
         tls,
         first_byte_timeout,
         head_timeout,
@@ -149,6 +150,7 @@ fn listener(listener: &Listener) -> Value {
         "socket_mode": mode,
         "trusted_peers": ranges.collect::<Vec<_>>(),
         "trust_loopback_deadline": trust_loopback_deadline,
+        "accept": policies::accept(door),
         "tls": tls.as_ref().map(listener_tls),
         "timeouts": {
             "first_byte": time(*first_byte_timeout),

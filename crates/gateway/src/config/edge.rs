@@ -12,7 +12,7 @@ use super::model::{AccessLog, Drain, HeaderNames, Limits, Listener, Upstream};
 use super::raw::{RawDrain, RawHeaders, RawLimits, RawListener};
 use super::report::Finding;
 use super::scope::{Checker, Scope};
-use super::{DAY, MILLISECOND, tls};
+use super::{DAY, MILLISECOND, door, tls};
 use crate::units::{format_duration, parse_duration};
 
 /// The listeners; one on loopback if none is written.
@@ -43,6 +43,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         let count = format!("{} ranges", raw.trusted_peers.len());
         scope.refuse("trusted_peers", &count, format!("at most {MAX_PEERS}"));
     }
+    let door = door::door(&mut scope, raw);
     let tls = raw.tls.as_ref().and_then(|raw| tls::listener(scope.inner("tls"), raw));
     let mut times = scope.inner("timeouts");
     let mut time =
@@ -51,6 +52,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         address: address.unwrap_or(ListenAddress::Tcp(LISTEN)),
         trusted_peers,
         trust_loopback_deadline,
+        door,
         tls,
         first_byte_timeout: time("first_byte", &raw.timeouts.first_byte, FIRST_BYTE),
         head_timeout: time("head", &raw.timeouts.head, HEAD),

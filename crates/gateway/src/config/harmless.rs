@@ -309,6 +309,7 @@ const HARMLESS: &[&str] = &[
     "rate",
     "ratio",
     "redispatches",
+    "refuse",
     "replay",
     "reserve",
     "retry",

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use seawall::Credential;
 use seawall_policy::{
-    BreakerOptions, BudgetOptions, BulkheadOptions, HedgeOptions, RetryOptions, RetryParams,
-    StackConfig, StopReason,
+    BreakerOptions, BudgetOptions, BulkheadOptions, DoorOptions, HedgeOptions, RetryOptions,
+    RetryParams, StackConfig, StopReason,
 };
 
 use super::admin::AdminAccess;
@@ -63,6 +63,8 @@ pub struct Listener {
     pub trusted_peers: Vec<PeerRange>,
     /// Whether unnamed loopback peers may state a deadline, for their own request. Default true.
     pub trust_loopback_deadline: bool,
+    /// Who is let in. Default: everybody.
+    pub door: DoorOptions,
     /// TLS, if it is spoken here.
     pub tls: Option<ListenerTls>,
     /// Wait for the first byte, and for a whole request head. Default 10 s each.

@@ -476,6 +476,7 @@ fn every_mistake_is_told_with_its_field_its_value_and_its_place() {
     insta::assert_snapshot!(told);
 }
 
+mod door;
 mod dump;
 mod limits;
 mod pages;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use seawall::{Clock, HttpClassify, Stack};
-use seawall_policy::{ConfigError, StackParams};
+use seawall_policy::{ConfigError, DoorParams, StackParams};
 
 use super::{Gateway, Known, Lane, Offered, Places, Upstream, place, pool_settings, shape};
 use crate::access_log::AccessLog;
@@ -44,6 +44,10 @@ impl Prepared {
                 .map_err(|refused| refused.under(&format!("upstreams.{}", upstream.name)))
         });
         let params = params.collect::<Result<_, _>>()?;
+        for (index, listener) in config.listeners.iter().enumerate() {
+            DoorParams::new(listener.door)
+                .map_err(|refused| refused.under(&format!("listeners[{index}]")))?;
+        }
         let routes = RouteTable::new(config.routes.iter().map(|route| route::Key {
             host: route.host.as_deref(),
             path: &route.path,

@@ -2,6 +2,7 @@
 
 mod health;
 mod hedges;
+mod listeners;
 mod refreshes;
 mod standings;
 
@@ -24,7 +25,6 @@ use super::table::TABLE;
 use super::window::real;
 use super::{BOUNDS, Metrics, Snapshot, Source, secured};
 use crate::reload::Reloaded;
-use crate::server::CloseReason;
 
 /// The text a scrape gets.
 #[derive(Debug)]
@@ -221,6 +221,7 @@ impl<'a> Scrape<'a> {
             Family::RulesMet => self.named(|upstream| &upstream.rules_met),
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
             Family::DownstreamClosed => self.closed(),
+            Family::DownstreamRefused => self.refused(),
             Family::TlsHandshakes
             | Family::TlsHandshakesInProgress
             | Family::TlsCertificateEnd
@@ -229,9 +230,10 @@ impl<'a> Scrape<'a> {
             | Family::UpstreamTlsHandshakes
             | Family::DnsLookups
             | Family::DnsStale => secured::values(self, family),
-            Family::DownstreamConnections | Family::DownstreamOpened | Family::AcceptErrors => {
-                self.per_listener(family)
-            }
+            Family::DownstreamConnections
+            | Family::DownstreamOpened
+            | Family::DownstreamAnswered
+            | Family::AcceptErrors => self.per_listener(family),
             Family::Draining => one(snapshot.draining.into()),
             Family::SwitchesActive => super::labels::SWITCHES
                 .into_iter()
@@ -284,31 +286,6 @@ impl<'a> Scrape<'a> {
             Some((vec![self.upstream(index)?], number))
         };
         self.snapshot.upstreams.iter().enumerate().filter_map(each).collect()
-    }
-
-    pub(super) fn listeners(&self) -> impl Iterator<Item = (&'a str, &'a ListenerView)> {
-        let names = self.metrics.shape.listeners.iter().map(String::as_str);
-        names.zip(&self.snapshot.listeners).filter(|(name, _)| !name.is_empty())
-    }
-
-    fn per_listener(&self, family: Family) -> Vec<(Values<'a>, Number)> {
-        let each = |(name, listener): (&'a str, &ListenerView)| {
-            let number = match family {
-                Family::DownstreamConnections => listener.open,
-                Family::DownstreamOpened => listener.accepted,
-                _ => listener.accept_errors,
-            };
-            (vec![name], Number::Whole(number))
-        };
-        self.listeners().map(each).collect()
-    }
-
-    fn closed(&self) -> Vec<(Values<'a>, Number)> {
-        let each = |(name, listener): (&'a str, &'a ListenerView)| {
-            let counts = CloseReason::LABELS.into_iter().zip(listener.closed);
-            counts.map(move |(reason, count)| (vec![name, reason], Number::Whole(count)))
-        };
-        self.listeners().flat_map(each).collect()
     }
 
     fn pool_connections(&self) -> Vec<(Values<'a>, Number)> {

@@ -51,6 +51,8 @@ pub(super) enum Family {
     StageDuration,
     DownstreamConnections,
     DownstreamOpened,
+    DownstreamRefused,
+    DownstreamAnswered,
     DownstreamClosed,
     AcceptErrors,
     TlsHandshakes,

@@ -34,6 +34,7 @@ pub(super) enum Label {
     Refusal,
     Stage,
     CloseReason,
+    DoorRefusal,
     BreakerTo,
     EjectionReason,
     HedgeRefusal,
@@ -69,6 +70,7 @@ impl Label {
             | Self::StopReason
             | Self::Refusal
             | Self::CloseReason
+            | Self::DoorRefusal
             | Self::EjectionReason
             | Self::HedgeRefusal => "reason",
             Self::Class => "class",
@@ -105,6 +107,7 @@ impl Label {
             Self::Refusal => Refusal::LABELS,
             Self::Stage => Stage::LABELS,
             Self::CloseReason => &CloseReason::LABELS,
+            Self::DoorRefusal => &DOOR_REFUSALS,
             Self::BreakerTo => BREAKER_STATES,
             Self::EjectionReason => &["failures", "slow", "probes"],
             Self::HedgeRefusal => HEDGE_REFUSALS,
@@ -364,6 +367,8 @@ const CLASSES: &[&str] =
 pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
 /// In the order of `RefreshResult::ALL`.
 const REFRESH_RESULTS: &[&str] = &["renewed", "unchanged", "failed", "timed_out"];
+/// In the order of `DoorRefusal::ALL`.
+pub(super) const DOOR_REFUSALS: [&str; 1] = ["accept_rate"];
 /// In the order of `HedgeRefusal::ALL`.
 const HEDGE_REFUSALS: &[&str] = &[
     "retries_off",
@@ -387,7 +392,7 @@ pub(super) const LOOKUPS: &[&str] = &["good", "failed"];
 
 #[cfg(test)]
 mod tests {
-    use seawall_policy::{Cause, HedgeRefusal};
+    use seawall_policy::{Cause, DoorRefusal, HedgeRefusal};
 
     use super::*;
     use seawall_policy::GrpcCode;
@@ -396,6 +401,7 @@ mod tests {
     fn every_class_and_cause_stands_at_its_own_label() {
         let results = seawall::RefreshResult::ALL.map(seawall::RefreshResult::as_str);
         assert_eq!(REFRESH_RESULTS, results);
+        assert_eq!(DOOR_REFUSALS, DoorRefusal::ALL.map(DoorRefusal::as_str));
         assert!(HedgeRefusal::ALL.iter().map(|it| it.as_str()).eq(HEDGE_REFUSALS.iter().copied()));
         for known in [
             Class::Success,

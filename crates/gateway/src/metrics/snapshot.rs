@@ -1,6 +1,6 @@
 //! What the metrics are told at a scrape about state that others keep.
 
-use seawall_policy::{BreakerState, EjectionReason, HedgeRefusal, Standing};
+use seawall_policy::{BreakerState, DoorRefusal, EjectionReason, HedgeRefusal, Standing};
 
 use crate::credentials::Refreshes;
 use crate::health::HealthView;
@@ -68,6 +68,10 @@ pub(crate) struct ListenerView {
     pub(crate) accepted: u64,
     /// Failures to accept since the start.
     pub(crate) accept_errors: u64,
+    /// Not let in since the start, by reason.
+    pub(crate) refused: [u64; DoorRefusal::ALL.len()],
+    /// Those of them that were answered.
+    pub(crate) answered: u64,
     /// Ended since the start, by reason.
     pub(crate) closed: [u64; CloseReason::ALL.len()],
     /// Handshakes since the start, by result, if it has TLS.

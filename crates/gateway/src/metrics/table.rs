@@ -352,6 +352,21 @@ pub(super) const TABLE: &[Row] = &[
         "Connections of callers accepted",
     ),
     Row::new(
+        Family::DownstreamRefused,
+        "seawall_downstream_connections_refused",
+        COUNTER,
+        &[Label::Listener, Label::DoorRefusal],
+        "Connections of callers that were not let in, by why; neither opened nor closed, and in no \
+         line of the log",
+    ),
+    Row::new(
+        Family::DownstreamAnswered,
+        "seawall_downstream_refusals_answered",
+        COUNTER,
+        LISTENER,
+        "Those of them that were answered; the others were reset",
+    ),
+    Row::new(
         Family::DownstreamClosed,
         "seawall_downstream_connections_closed",
         COUNTER,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::RwLock;
-use seawall_policy::Timestamp;
+use seawall_policy::{DoorRefusal, Timestamp};
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,8 @@ pub(crate) struct ListenerGauges {
     accepted: AtomicU64,
     accept_errors: AtomicU64,
     closed: [AtomicU64; CloseReason::ALL.len()],
+    refused: [AtomicU64; DoorRefusal::ALL.len()],
+    answered: AtomicU64,
 }
 
 impl ListenerGauges {
@@ -126,6 +128,16 @@ impl ListenerGauges {
     /// Failures to accept, for want of files or memory or because the peer was gone already.
     pub(crate) fn accept_errors(&self) -> u64 {
         self.accept_errors.load(Relaxed)
+    }
+
+    /// Connections that were not let in, by the order of [`DoorRefusal::ALL`].
+    pub(crate) fn refused(&self) -> [u64; DoorRefusal::ALL.len()] {
+        self.refused.each_ref().map(|count| count.load(Relaxed))
+    }
+
+    /// Those of them that were answered; the others were reset.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Relaxed)
     }
 
     /// Connections that ended for `reason`.
@@ -205,6 +217,14 @@ impl ConnectionGauges {
         counts.closed[CloseReason::Full as usize].fetch_add(1, Relaxed);
     }
 
+    /// Not let in: neither accepted nor closed.
+    pub(super) fn on_turn_away(&self, listener: usize, refusal: DoorRefusal, answered: bool) {
+        let listeners = self.listeners.read();
+        let counts = &listeners[listener];
+        counts.refused[refusal as usize].fetch_add(1, Relaxed);
+        counts.answered.fetch_add(u64::from(answered), Relaxed);
+    }
+
     pub(super) fn on_accept_error(&self, listener: usize) {
         self.listeners.read()[listener].accept_errors.fetch_add(1, Relaxed);
     }
@@ -279,6 +299,9 @@ mod tests {
             assert_eq!(reason as usize, at);
         }
         assert_eq!(CloseReason::LABELS[CloseReason::Handshake as usize], "handshake");
+        for (at, refusal) in DoorRefusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, at);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod bulkheads;
 mod continues;
 mod credentials;
 mod deadlines;
+mod door;
 mod draining;
 mod fallbacks;
 mod fields;

@@ -163,7 +163,7 @@ async fn queues(gateway: &Gateway) -> Vec<serde_json::Value> {
     serde_json::from_slice(&told.body).unwrap()
 }
 
-async fn depth(gateway: &Gateway, name: &str) -> u64 {
+pub(crate) async fn depth(gateway: &Gateway, name: &str) -> u64 {
     let queues = queues(gateway).await;
     queues.iter().find(|queue| queue["name"] == name).unwrap()["depth"].as_u64().unwrap()
 }

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use seawall_policy::{
-    BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, FinagleBudget, GrpcThrottle,
-    HedgeDelay, HedgeOptions, Jitter, OutlierOptions, RateOptions, Ratio, RetryOptions,
-    SlowStartOptions, SuccessBudget,
+    BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, DoorOptions, FinagleBudget,
+    GrpcThrottle, HedgeDelay, HedgeOptions, Jitter, OutlierOptions, RateOptions, Ratio,
+    RetryOptions, SlowStartOptions, SuccessBudget,
 };
 use serde_json::{Value, json};
 
@@ -127,6 +127,18 @@ pub(super) fn rates(rates: &Rates) -> Value {
         "burst": all.as_ref().map(|all| all.burst),
         "per_key": per_key,
     })
+}
+
+pub(super) fn accept(door: &DoorOptions) -> Value {
+    let DoorOptions { accept, answers } = door;
+    let accept = accept.as_ref().map(|accept| {
+        json!({
+            "rate": rate(accept),
+            "burst": accept.burst,
+            "refuse": if *answers { "answer" } else { "reset" },
+        })
+    });
+    json!(accept)
 }
 
 fn rate(options: &RateOptions) -> String {

@@ -1,0 +1,58 @@
+//! Who a listener lets in.
+
+use seawall_policy::{DoorOptions, RateOptions};
+
+use super::*;
+
+fn listener_with(keys: &str) -> String {
+    format!("{MINIMAL}listeners:\n  - {{address: '127.0.0.1:8080', {keys}}}\n")
+}
+
+fn door(keys: &str) -> DoorOptions {
+    accepted(&listener_with(keys)).listeners.remove(0).door
+}
+
+/// The one finding, in full.
+fn said(keys: &str) -> String {
+    read(&listener_with(keys)).unwrap_err().to_string()
+}
+
+#[test]
+fn an_accept_rate_has_a_burst_of_a_second_and_refuses_by_resets() {
+    let rate = |limit, seconds, burst| {
+        Some(RateOptions { limit, period: Duration::from_secs(seconds), burst })
+    };
+    for (written, accept, answers) in [
+        ("{rate: 500/s}", rate(500, 1, 500), false),
+        ("{rate: 90/m, refuse: reset}", rate(90, 60, 1), false),
+        ("{rate: 500/s, burst: 50, refuse: answer}", rate(500, 1, 50), true),
+    ] {
+        let expected = DoorOptions { accept, answers, ..DoorOptions::default() };
+        assert_eq!(door(&format!("accept: {written}")), expected, "{written}");
+    }
+    assert_eq!(door("trusted_peers: []"), DoorOptions::default());
+}
+
+#[test]
+fn an_accept_rate_that_cannot_be_is_refused_by_its_key_with_what_would_be_allowed() {
+    for (keys, field, why) in [
+        ("accept: {}", "accept.rate", "is missing"),
+        ("accept: {burst: 5}", "accept.rate", "like `rate: 500/s`"),
+        ("accept: {rate: 500}", "accept.rate", "`500` is not allowed"),
+        ("accept: {rate: 0/s}", "accept.rate", "`0/s` is not allowed"),
+        ("accept: {rate: 5/s, burst: 0}", "accept.burst", "a whole number from 1"),
+        ("accept: {rate: 1/h, burst: 1000}", "accept.burst", "30 days"),
+        ("accept: {rate: 5/s, refuse: wait}", "accept.refuse", "reset or answer"),
+        ("accept: {rates: 5/s}", "accept.rates", "did you mean `rate`?"),
+        (
+            "accept: {rate: 5/s, refuse: answer}, tls: {cert: /a, key: /b}",
+            "accept.refuse",
+            "before the handshake",
+        ),
+    ] {
+        let said = said(keys);
+        assert!(said.contains(&format!("error: listeners[0].{field}: ")), "{keys}: {said}");
+        assert!(said.contains(why), "{keys}: {said}");
+        assert!(said.contains("seawall.yaml:6:"), "{keys}: {said}");
+    }
+}
