@@ -19,7 +19,9 @@ use crate::exchange::Exchange;
 use crate::grpc;
 use crate::headers::{Answered, SEAWALL_DEGRADED, SEAWALL_PROBLEM};
 use crate::metrics;
+use crate::quota::Quota;
 use crate::refusal::Refusal;
+use crate::server::TooManyRequests;
 
 /// A problem of ours, on its way to the caller.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct ProblemAnswer {
     pub(crate) retry_after: Option<u64>,
     pub(crate) stop: bool,
     pub(crate) attempts: u32,
+    /// The share that was used up, if it was that.
+    pub(crate) quota: Option<Quota>,
 }
 
 impl ProblemAnswer {
@@ -54,6 +58,7 @@ impl ProblemAnswer {
             retry_after: None,
             stop: false,
             attempts: 0,
+            quota: None,
         }
     }
 
@@ -88,6 +93,17 @@ impl ProblemAnswer {
         }
     }
 
+    /// A request more than its caller's address may make.
+    pub(crate) fn too_many(refused: TooManyRequests) -> Self {
+        let detail = "the caller's address has used up its share of requests";
+        let wait = retry_after_passed_on(refused.retry_after, &mut ThreadRng);
+        Self {
+            retry_after: Some(wait),
+            quota: Some(Quota { name: "address", rate: refused.rate }),
+            ..Self::downstream(StatusCode::TOO_MANY_REQUESTS, "quota-exceeded", detail)
+        }
+    }
+
     /// A call that gave no answer.
     pub(crate) fn of_call(done: &Done, owner: bool) -> Self {
         let (status, code, detail, source) = meaning(done);
@@ -115,6 +131,7 @@ impl ProblemAnswer {
             retry_after: wait.map(|wait| retry_after_passed_on(wait, &mut ThreadRng)),
             stop,
             attempts: done.attempts,
+            quota: None,
         }
     }
 
@@ -139,6 +156,9 @@ impl ProblemAnswer {
         headers.insert(&SEAWALL_PROBLEM, HeaderValue::from_static(self.code));
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(quota) = self.quota {
+            quota.tell(&mut headers, self.retry_after.unwrap_or_default());
         }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static(ALLOWED));

@@ -233,6 +233,7 @@ impl Source for Scraped {
                 accept_errors: counts.accept_errors(),
                 refused: counts.refused(),
                 answered: counts.answered(),
+                evicted: counts.evicted(),
                 closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
                 handshakes: tls.map(|tls| tls.counts()),
             };

@@ -300,6 +300,7 @@ pub(crate) fn listener_options(
         max_age: listener.max_age,
         // Checked when the gateway was made.
         door: DoorParams::new(listener.door).unwrap_or(DoorParams::OPEN),
+        ipv6_prefix: listener.ipv6_prefix,
         tls,
         is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),
     }

@@ -20,6 +20,7 @@ use crate::grpc;
 use crate::headers::Answered;
 use crate::metrics::{self, Stage};
 use crate::outbound::{Attempted, Reply};
+use crate::quota::Quota;
 use crate::upgrade;
 use crate::upload::UploadError;
 use crate::upstream::UpstreamBody;
@@ -65,7 +66,7 @@ pub(crate) fn conclude(
             exchange.status = parts.status.as_u16();
             Response::from_parts(parts, Body::full(body, exchange))
         }
-        Some(Reply::None) | None => broken(route, exchange, &done),
+        Some(Reply::None) | None => broken(route, upstream, exchange, &done),
     }
 }
 
@@ -198,7 +199,12 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 /// A call that gave no answer of the upstream.
-fn broken(route: &Route, mut exchange: Box<Exchange>, done: &Done) -> Response<Body> {
+fn broken(
+    route: &Route,
+    upstream: &Upstream,
+    mut exchange: Box<Exchange>,
+    done: &Done,
+) -> Response<Body> {
     exchange.completion = Some(completion_of(done));
     let upload = exchange.upload.as_ref().and_then(|upload| upload.broken());
     match upload {
@@ -213,6 +219,10 @@ fn broken(route: &Route, mut exchange: Box<Exchange>, done: &Done) -> Response<B
             let status = StatusCode::REQUEST_TIMEOUT;
             ProblemAnswer::downstream(status, "upload-stalled", detail).answer(exchange)
         }
-        _ => ProblemAnswer::of_call(done, route.owns_retries).answer(exchange),
+        _ => {
+            let quota = Quota::of_call(&upstream.config, done);
+            let problem = ProblemAnswer::of_call(done, route.owns_retries);
+            ProblemAnswer { quota, ..problem }.answer(exchange)
+        }
     }
 }

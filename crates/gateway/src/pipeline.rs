@@ -37,7 +37,7 @@ use crate::outbound::{Abandon, Outbound};
 use crate::quota::rate_key;
 use crate::refusal::Refusal;
 use crate::route::{Found, rewritten};
-use crate::server::ConnInfo;
+use crate::server::{ConnInfo, Peer};
 use crate::upload::{Upload, UploadLimits};
 
 /// Answers one request.
@@ -166,6 +166,12 @@ fn plan(
         exchange.refusal = Some(metrics::Refusal::Draining);
         return Err(ProblemAnswer::draining().into());
     }
+    if let Some(caller) = limited(exchange) {
+        exchange.connection.ask(caller).map_err(|refused| {
+            exchange.refusal = Some(metrics::Refusal::AddressRate);
+            ProblemAnswer::too_many(refused)
+        })?;
+    }
     let refuse = |exchange: &mut Exchange, refusal| {
         exchange.refusal = Some(match refusal {
             Refusal::TooManyFields => metrics::Refusal::HeadTooLarge,
@@ -214,6 +220,14 @@ fn plan(
         grpc,
         rate_key,
     })
+}
+
+/// Whose share of requests it takes from; a peer that is trusted speaks for many.
+fn limited(exchange: &Exchange) -> Option<IpAddr> {
+    match exchange.connection.peer() {
+        Peer::Tcp(peer) if !exchange.connection.is_trusted() => Some(peer.ip()),
+        Peer::Tcp(_) | Peer::Unix => None,
+    }
 }
 
 /// The route of a request, or the answer to one that has none.

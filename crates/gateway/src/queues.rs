@@ -55,6 +55,14 @@ fn downstream(
             )
         },
         QueueView {
+            depth: Some(connections.addresses() as u64),
+            ..row(
+                "addresses of callers with connections",
+                max_connections,
+                "cannot be: each has a connection",
+            )
+        },
+        QueueView {
             depth: Some(connections.requests() as u64),
             ..row("requests of callers", requests, "cannot be: connections and streams are bounded")
         },

@@ -4,7 +4,8 @@
 //! HTTP/2, serves it, and keeps its timers. A request goes to a handler with the [`ConnInfo`] of
 //! its connection. A handler's future is dropped when its caller leaves.
 //!
-//! Who is let in decides `door`. What ends a connection, and the reason it is then counted under ([`CloseReason`]):
+//! Who is let in decides `door`. What ends a connection, and the reason it is then counted under
+//! ([`CloseReason`]):
 //!
 //! | what | limit | reason |
 //! |---|---|---|
@@ -36,14 +37,13 @@ mod frames;
 mod gauges;
 mod io;
 mod listener;
+mod options;
 mod service;
 mod stall;
 mod state;
 mod watch;
 
-use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,17 +52,18 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use seawall::Clock;
-use seawall_policy::{DoorParams, Timestamp};
+use seawall_policy::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, watch as channel};
 
 pub(crate) use bind::{BACKLOG, max_connections_default, raise_file_limit};
 pub(crate) use control::{Change, Control, Listening};
-pub(crate) use door::Answers;
+pub(crate) use door::{Answers, TooManyRequests};
 pub(crate) use drain::{
     DrainPhase, DrainPhases, DrainReport, DrainSignal, DrainTrigger, DrainView, drain_signal,
 };
 pub(crate) use gauges::{CloseReason, ConnectionGauges};
 pub(crate) use listener::{Listener, Peer};
+pub(crate) use options::{ListenerOptions, ServerOptions};
 pub(crate) use state::ConnInfo;
 
 use accept::Acceptor;
@@ -72,87 +73,7 @@ use door::Door;
 use drain::{DrainClock, Left};
 use state::{ConnGuard, ConnParts};
 
-use crate::tls::ListenerTls;
 use crate::wire::Wire;
-
-/// What is the same for all listeners.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ServerOptions {
-    /// Open connections at which accepting pauses; at least 1. Default by
-    /// [`max_connections_default`].
-    pub max_connections: usize,
-    /// Bytes of one request head; beyond, 431. At least 8 KiB are buffered. Default 64 KiB.
-    pub head_bytes: usize,
-    /// Fields of one HTTP/1.1 request head; beyond, 431. Default 100.
-    pub head_fields: usize,
-    /// Concurrent HTTP/2 streams of one connection; more are refused. Default 256.
-    pub h2_streams: u32,
-    /// How long a peer may take nothing of what we have for it. Default 60 s.
-    pub write_stall: Duration,
-    /// The phases of leaving.
-    pub drain: DrainPhases,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            max_connections: 8192,
-            head_bytes: 64 * 1024,
-            head_fields: 100,
-            h2_streams: 256,
-            write_stall: Duration::from_secs(60),
-            drain: DrainPhases::default(),
-        }
-    }
-}
-
-/// What is told apart by listener.
-#[derive(Clone)]
-pub(crate) struct ListenerOptions {
-    /// Wait for the first byte of a connection. Default 10 s.
-    pub first_byte_timeout: Duration,
-    /// Wait for a whole request head, from its first byte. Default 10 s.
-    pub head_timeout: Duration,
-    /// Wait for the next request on a connection. Default 75 s: longer than the 60 s after which
-    /// common load balancers close their side first.
-    pub idle_timeout: Duration,
-    /// Age after which a connection is told to close, jittered × 0.9–1.1. Default 1 h.
-    pub max_age: Duration,
-    /// Who is let in. Default: everybody.
-    pub door: DoorParams,
-    /// Which peers are trusted: one that abandons too many requests is told to close and finishes
-    /// what it has, instead of being cut. Default none.
-    pub is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    /// TLS, if it is spoken here; the handshake ends within `head_timeout` of its first byte.
-    /// Default none.
-    pub tls: Option<Arc<ListenerTls>>,
-}
-
-impl Default for ListenerOptions {
-    fn default() -> Self {
-        Self {
-            first_byte_timeout: Duration::from_secs(10),
-            head_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(75),
-            max_age: Duration::from_secs(3600),
-            door: DoorParams::OPEN,
-            is_trusted: Arc::new(|_| false),
-            tls: None,
-        }
-    }
-}
-
-impl fmt::Debug for ListenerOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListenerOptions")
-            .field("first_byte_timeout", &self.first_byte_timeout)
-            .field("head_timeout", &self.head_timeout)
-            .field("idle_timeout", &self.idle_timeout)
-            .field("max_age", &self.max_age)
-            .field("door", &self.door)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Serves HTTP on any number of listeners until it is told to leave.
 #[derive(Debug)]
@@ -273,7 +194,9 @@ impl Server {
         let settings = Arc::new(ArcSwap::from_pointee(self.settings(&listening.options)));
         let view = channel::Sender::new(DrainView::SERVING);
         let drain = view.subscribe();
-        let start = self.starter(index, Arc::clone(&settings), drain.clone(), handler.clone());
+        let of_listener = (self.gauges(), index);
+        let door = Door::new(Arc::clone(&settings), self.clock, of_listener, self.answers());
+        let start = self.starter(index, door, drain.clone(), handler.clone());
         let (room, gauges) = (Arc::clone(&room.places), self.gauges());
         let acceptor = Acceptor { listener, index, room, gauges, drain, start };
         let acceptor = tokio::spawn(acceptor.run());
@@ -284,7 +207,7 @@ impl Server {
     fn starter<H, F, B>(
         &self,
         index: usize,
-        settings: Arc<ArcSwap<ConnSettings>>,
+        door: Arc<Door>,
         drain: channel::Receiver<DrainView>,
         handler: H,
     ) -> impl FnMut(Wire, Peer, OwnedSemaphorePermit) + Send + 'static + use<H, F, B>
@@ -297,10 +220,8 @@ impl Server {
     {
         let clock = self.clock;
         let (gauges, changed) = (self.gauges(), Arc::clone(&self.changed));
-        let door = Door::new(clock, self.gauges(), index, Arc::clone(&self.answers));
         move |socket, peer, permit| {
-            let settings = settings.load_full();
-            let Some(socket) = door.pass(socket, &settings.listener.door) else { return };
+            let Some((socket, entered)) = door.pass(socket, peer) else { return };
             gauges.on_accept(index);
             let guard = ConnGuard {
                 gauges: Arc::clone(&gauges),
@@ -309,7 +230,9 @@ impl Server {
                 state: None,
                 reason: CloseReason::Failed,
                 _room: permit,
+                _entered: entered,
             };
+            let settings = door.settings();
             let parts = ConnParts {
                 peer,
                 tls: None,
@@ -317,6 +240,7 @@ impl Server {
                 trusted: (settings.listener.is_trusted)(peer.ip()),
                 clock,
                 gauges: Arc::clone(&gauges),
+                door: Arc::clone(&door),
                 drain: drain.clone(),
                 changed: Arc::clone(&changed),
             };

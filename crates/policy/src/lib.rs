@@ -69,7 +69,7 @@ pub use breaker::{
 pub use budget::{Budget, BudgetOptions, BudgetParams, FinagleBudget, GrpcThrottle, SuccessBudget};
 pub use bulkhead::{Admission, Bulkhead, BulkheadOptions, BulkheadParams, Claim, Ticket};
 pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
-pub use door::{Door, DoorOptions, DoorParams, DoorRefusal, Farewell};
+pub use door::{AddressOptions, Door, DoorOptions, DoorParams, DoorRefusal, Entrance, Farewell};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};
 pub use grpc::{GrpcCode, GrpcCodes, grpc_timeout_to_send, parse_grpc_timeout, parse_pushback};

@@ -57,6 +57,13 @@ impl RateOptions {
         let burst = u32::try_from(in_a_moment).unwrap_or(limit).clamp(1, limit.max(1));
         Self { limit, period, burst }
     }
+
+    /// Whether this rate is always reached before `other` is, so that `other` is never felt.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        let each = |rate: &Self, per: &Self| u128::from(rate.limit) * per.period.as_nanos();
+        each(self, other) <= each(other, self) && self.burst <= other.burst
+    }
 }
 
 /// Checked [`RateOptions`], apart from the state: many limits share one value.

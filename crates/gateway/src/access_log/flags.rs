@@ -11,7 +11,7 @@ pub(super) const fn refusal_flag(refusal: Refusal) -> Option<&'static str> {
         Refusal::BadRequest | Refusal::HeadTooLarge => Some("DPE"),
         Refusal::BreakerOpen => Some("UH"),
         Refusal::BulkheadFull | Refusal::StreamsFull | Refusal::CheckoutTimeout => Some("UO"),
-        Refusal::RateLimited | Refusal::QuotaExceeded => Some("RL"),
+        Refusal::RateLimited | Refusal::QuotaExceeded | Refusal::AddressRate => Some("RL"),
         Refusal::DeadlinePassed => Some("DL"),
         Refusal::Draining => Some("DR"),
         Refusal::BodyTooLarge => Some("BL"),

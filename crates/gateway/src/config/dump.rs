@@ -134,6 +134,7 @@ fn listener(listener: &Listener) -> Value {
         trusted_peers,
         trust_loopback_deadline,
         door,
+        ipv6_prefix,
         tls,
         first_byte_timeout,
         head_timeout,
@@ -151,6 +152,7 @@ fn listener(listener: &Listener) -> Value {
         "trusted_peers": ranges.collect::<Vec<_>>(),
         "trust_loopback_deadline": trust_loopback_deadline,
         "accept": policies::accept(door),
+        "per_address": policies::per_address(door, *ipv6_prefix),
         "tls": tls.as_ref().map(listener_tls),
         "timeouts": {
             "first_byte": time(*first_byte_timeout),

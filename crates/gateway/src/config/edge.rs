@@ -43,7 +43,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         let count = format!("{} ranges", raw.trusted_peers.len());
         scope.refuse("trusted_peers", &count, format!("at most {MAX_PEERS}"));
     }
-    let door = door::door(&mut scope, raw);
+    let (door, ipv6_prefix) = door::door(&mut scope, raw);
     let tls = raw.tls.as_ref().and_then(|raw| tls::listener(scope.inner("tls"), raw));
     let mut times = scope.inner("timeouts");
     let mut time =
@@ -53,6 +53,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         trusted_peers,
         trust_loopback_deadline,
         door,
+        ipv6_prefix,
         tls,
         first_byte_timeout: time("first_byte", &raw.timeouts.first_byte, FIRST_BYTE),
         head_timeout: time("head", &raw.timeouts.head, HEAD),

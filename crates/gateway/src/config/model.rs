@@ -65,6 +65,8 @@ pub struct Listener {
     pub trust_loopback_deadline: bool,
     /// Who is let in. Default: everybody.
     pub door: DoorOptions,
+    /// Bits of an IPv6 address that tell callers apart at the door. Default 64.
+    pub ipv6_prefix: u8,
     /// TLS, if it is spoken here.
     pub tls: Option<ListenerTls>,
     /// Wait for the first byte, and for a whole request head. Default 10 s each.

@@ -81,7 +81,7 @@ fn per_key(mut scope: Scope<'_>, raw: &RawPerKey, all: Option<RateOptions>) -> O
     });
     let keys = scope.count("keys", &raw.keys, 1..=1_000_000);
     let rate = rate(&mut scope, &raw.limit, &raw.burst)?;
-    if let Some(all) = all.filter(|all| is_within(all, &rate)) {
+    if let Some(all) = all.filter(|all| all.is_within(&rate)) {
         let limit = format_rate(crate::units::Rate {
             count: std::num::NonZeroU32::new(all.limit).unwrap_or(std::num::NonZeroU32::MIN),
             period: all.period,
@@ -93,11 +93,4 @@ fn per_key(mut scope: Scope<'_>, raw: &RawPerKey, all: Option<RateOptions>) -> O
     let options = KeyedRateOptions { rate, keys: keys.unwrap_or(default.keys) };
     let options = checked(&mut scope, options, KeyedRateParams::new(options).err(), &[]);
     Some(PerKey { key: key?, options })
-}
-
-/// Whether `one` is always reached before `other` is.
-fn is_within(one: &RateOptions, other: &RateOptions) -> bool {
-    let each =
-        |rate: &RateOptions, per: &RateOptions| u128::from(rate.limit) * per.period.as_nanos();
-    each(one, other) <= each(other, one) && one.burst <= other.burst
 }

@@ -16,7 +16,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::balance::{RawOutlier, RawSlowStart};
 use super::credentials::RawCredentials;
-use super::door::RawAccept;
+use super::door::{RawAccept, RawPerAddress};
 use super::hedge::RawHedge;
 pub(super) use health::RawHealthCheck;
 pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
@@ -88,6 +88,7 @@ pub(super) struct RawListener {
     pub(super) trusted_peers: Vec<String>,
     pub(super) trust_loopback_deadline: Option<String>,
     pub(super) accept: Option<RawAccept>,
+    pub(super) per_address: Option<RawPerAddress>,
     pub(super) tls: Option<RawListenerTls>,
     pub(super) timeouts: RawListenerTimeouts,
 }

@@ -22,6 +22,7 @@ use crate::answer::ProblemAnswer;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::headers::{Answered, SEAWALL_PROBLEM};
+use crate::quota::Quota;
 
 /// What a caller is told in place of an answer of the upstream.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Told<'a> {
     pub(crate) wait: Option<u64>,
     pub(crate) stop: bool,
     pub(crate) attempts: u32,
+    /// The share that was used up, if it was that.
+    pub(crate) quota: Option<Quota>,
 }
 
 /// Answers a problem of ours.
@@ -49,6 +52,7 @@ pub(crate) fn refuse(problem: &ProblemAnswer, exchange: Box<Exchange>) -> Respon
         wait: problem.retry_after,
         stop: problem.stop,
         attempts: problem.attempts,
+        quota: problem.quota,
     };
     told.answer(exchange)
 }
@@ -77,6 +81,7 @@ pub(crate) fn not_grpc(
         wait,
         stop,
         attempts: done.attempts,
+        quota: None,
     };
     told.answer(exchange)
 }
@@ -87,6 +92,9 @@ impl Told<'_> {
         let mut headers = trailers_only(self.code, self.message);
         headers.insert(&SEAWALL_PROBLEM, HeaderValue::from_static(self.problem));
         push_back(&mut headers, self.stop, self.wait);
+        if let Some(quota) = self.quota {
+            quota.tell(&mut headers, self.wait.unwrap_or_default());
+        }
         let answered = Answered {
             version: None,
             switches: false,

@@ -233,6 +233,7 @@ impl<'a> Scrape<'a> {
             Family::DownstreamConnections
             | Family::DownstreamOpened
             | Family::DownstreamAnswered
+            | Family::AddressesEvicted
             | Family::AcceptErrors => self.per_listener(family),
             Family::Draining => one(snapshot.draining.into()),
             Family::SwitchesActive => super::labels::SWITCHES

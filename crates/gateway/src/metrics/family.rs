@@ -53,6 +53,7 @@ pub(super) enum Family {
     DownstreamOpened,
     DownstreamRefused,
     DownstreamAnswered,
+    AddressesEvicted,
     DownstreamClosed,
     AcceptErrors,
     TlsHandshakes,

@@ -232,6 +232,8 @@ pub(crate) enum Refusal {
     RateLimited,
     /// The caller's key has used up its own rate.
     QuotaExceeded,
+    /// The caller's address made more requests than it may.
+    AddressRate,
     /// The bulkhead is full.
     BulkheadFull,
     /// The limit on long-lived streams is reached.
@@ -254,6 +256,7 @@ impl Refusal {
         "breaker_open",
         "rate_limited",
         "quota_exceeded",
+        "address_rate",
         "bulkhead_full",
         "streams_full",
         "checkout_timeout",
@@ -368,7 +371,7 @@ pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
 /// In the order of `RefreshResult::ALL`.
 const REFRESH_RESULTS: &[&str] = &["renewed", "unchanged", "failed", "timed_out"];
 /// In the order of `DoorRefusal::ALL`.
-pub(super) const DOOR_REFUSALS: [&str; 1] = ["accept_rate"];
+pub(super) const DOOR_REFUSALS: [&str; 3] = ["accept_rate", "address_connections", "address_rate"];
 /// In the order of `HedgeRefusal::ALL`.
 const HEDGE_REFUSALS: &[&str] = &[
     "retries_off",

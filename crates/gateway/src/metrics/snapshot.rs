@@ -72,6 +72,8 @@ pub(crate) struct ListenerView {
     pub(crate) refused: [u64; DoorRefusal::ALL.len()],
     /// Those of them that were answered.
     pub(crate) answered: u64,
+    /// Addresses that were forgotten while they owed something.
+    pub(crate) evicted: u64,
     /// Ended since the start, by reason.
     pub(crate) closed: [u64; CloseReason::ALL.len()],
     /// Handshakes since the start, by result, if it has TLS.

@@ -367,6 +367,14 @@ pub(super) const TABLE: &[Row] = &[
         "Those of them that were answered; the others were reset",
     ),
     Row::new(
+        Family::AddressesEvicted,
+        "seawall_addresses_evicted",
+        COUNTER,
+        LISTENER,
+        "Addresses of callers that were forgotten while they owed something of a rate, because more \
+         owed at once than there is room for",
+    ),
+    Row::new(
         Family::DownstreamClosed,
         "seawall_downstream_connections_closed",
         COUNTER,

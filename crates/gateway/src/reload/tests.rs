@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use seawall::Clock;
-use seawall_policy::Timestamp;
+use seawall_policy::{DoorParams, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -49,6 +49,13 @@ const CHANGES: &[(&str, &str, &str)] = &[
     ("listeners[].accept.rate", "500/s", "listeners[].accept.rate=100/s"),
     ("listeners[].accept.burst", "5", "listeners[].accept.rate=100/s"),
     ("listeners[].accept.refuse", "answer", "listeners[].accept.rate=100/s"),
+    ("listeners[].per_address.connections", "10", OF_ADDRESSES),
+    ("listeners[].per_address.connection_rate", "20/s", OF_ADDRESSES),
+    ("listeners[].per_address.connection_burst", "5", OF_ADDRESSES),
+    ("listeners[].per_address.request_rate", "20/s", OF_ADDRESSES),
+    ("listeners[].per_address.request_burst", "5", OF_ADDRESSES),
+    ("listeners[].per_address.ipv6_prefix", "56", OF_ADDRESSES),
+    ("listeners[].per_address.addresses", "100", OF_ADDRESSES),
     ("listeners[].timeouts.first_byte", "1s", ""),
     ("listeners[].timeouts.head", "1s", ""),
     ("listeners[].timeouts.idle", "1s", ""),
@@ -222,6 +229,8 @@ const CHANGES: &[(&str, &str, &str)] = &[
     ("upstreams.<name>.rules[].body.equals", r#"["2"]"#, RULED_BY_BODY),
 ];
 
+const OF_ADDRESSES: &str = "listeners[].per_address.connection_rate=10/s|\
+    listeners[].per_address.request_rate=10/s";
 const SOCKET: &str = "listeners[].address=unix:{dir}/seawall.sock|listeners[].socket_mode=0600";
 const PROVEN: &str = "upstreams.<name>.credentials.file={dir}/token";
 const SERVES: &str = "listeners[].tls.cert={dir}/a.crt|listeners[].tls.key={dir}/a.key";
@@ -415,7 +424,13 @@ fn of_connections(server: ServerOptions, listeners: &[ListenerOptions]) -> Strin
         ..server
     };
     let tls = |at: &ListenerOptions| at.tls.as_ref().map(Arc::as_ptr);
-    let listeners = listeners.iter().map(|at| format!("{at:?} {:?}", tls(at)));
+    // Who comes is asked what holds now.
+    let of_it = |at: &ListenerOptions| ListenerOptions {
+        door: DoorParams::OPEN,
+        ipv6_prefix: 0,
+        ..at.clone()
+    };
+    let listeners = listeners.iter().map(|at| format!("{:?} {:?}", of_it(at), tls(at)));
     format!("{of_each:?} {:?}", listeners.collect::<Vec<_>>())
 }
 

@@ -1,32 +1,57 @@
 //! Lets connections in or refuses them, before anything is done for them.
 //!
-//! What is decided is the policy's; here is what it needs of the world. A refusal is a reset, or an
-//! answer to who speaks HTTP/1 in plain text: read once, written, ended, and left to be read for a
-//! second at most, because a socket closed with bytes unread is reset and takes its answer along.
-//! So many are answered at once, of all listeners; beyond that, and for whoever could not read it,
-//! it is a reset. Who is refused leaves no line in the log and holds no place among the connections.
+//! What is decided is the policy's; here is what it needs of the world. A refusal is a reset, or
+//! an answer to who speaks HTTP/1 in plain text: read once, written, ended, and left to be read
+//! for a second at most, because a socket closed with bytes unread is reset and takes its answer
+//! along. So many are answered at once, of all listeners; beyond that, and for whoever could not
+//! read it, it is a reset. Who is refused leaves no line in the log and holds no place among the
+//! connections.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use seawall::{Clock, ThreadRng};
-use seawall_policy::{Door as Policy, DoorParams, DoorRefusal, Farewell};
+use seawall_policy::{
+    Door as Policy, DoorRefusal, Entrance, Farewell, RateExceeded, RateKey, RateOptions, Timestamp,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use super::conn::ConnSettings;
 use super::gauges::ConnectionGauges;
+use super::listener::Peer;
+use crate::quota::network;
 use crate::wire::Wire;
 
 /// The door of one listener; its state stays for as long as the listener listens.
 #[derive(Debug)]
 pub(super) struct Door {
     policy: Mutex<Policy>,
+    settings: Arc<ArcSwap<ConnSettings>>,
+    /// Makes keys of addresses, with a secret of this door.
+    hasher: RandomState,
     clock: Clock,
     gauges: Arc<ConnectionGauges>,
     listener: usize,
     answers: Arc<Answers>,
+}
+
+/// A connection that was let in; its address has one less once this is dropped.
+#[derive(Debug)]
+pub(super) struct Entered(Option<(Arc<Door>, Entrance)>);
+
+/// A request more than its address may make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TooManyRequests {
+    /// The rate it has.
+    pub(crate) rate: RateOptions,
+    /// From when on it may make one more.
+    pub(crate) retry_after: Duration,
 }
 
 /// Places for refusals that are being answered, of all listeners.
@@ -44,31 +69,88 @@ impl Answers {
     }
 }
 
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some((door, entrance)) = self.0.take() {
+            door.with_policy(|policy| policy.release(entrance));
+        }
+    }
+}
+
 impl Door {
     pub(super) fn new(
+        settings: Arc<ArcSwap<ConnSettings>>,
         clock: Clock,
-        gauges: Arc<ConnectionGauges>,
-        listener: usize,
+        (gauges, listener): (Arc<ConnectionGauges>, usize),
         answers: Arc<Answers>,
-    ) -> Self {
-        Self { policy: Mutex::new(Policy::new()), clock, gauges, listener, answers }
+    ) -> Arc<Self> {
+        let (policy, hasher) = (Mutex::new(Policy::new()), RandomState::new());
+        Arc::new(Self { policy, settings, hasher, clock, gauges, listener, answers })
     }
 
-    /// Lets a connection in, or refuses it, and then it is gone.
-    pub(super) fn pass(&self, socket: Wire, params: &DoorParams) -> Option<Wire> {
-        if !params.refuses() {
-            return Some(socket);
+    /// What holds for the connections that come now.
+    pub(super) fn settings(&self) -> Arc<ConnSettings> {
+        self.settings.load_full()
+    }
+
+    /// Lets a connection in, or refuses it, and then it is gone. Whoever is trusted speaks for
+    /// many, and whoever has no address for nobody: neither is limited by it.
+    pub(super) fn pass(self: &Arc<Self>, socket: Wire, peer: Peer) -> Option<(Wire, Entered)> {
+        let settings = self.settings.load();
+        let options = &settings.listener;
+        if !options.door.refuses() {
+            return Some((socket, Entered(None)));
         }
-        let now = self.clock.now();
-        let mut policy = self.policy.lock();
-        let refusal = match policy.try_acquire(now, params) {
-            Ok(()) => return Some(socket),
-            Err(refusal) => refusal,
+        let address = match peer {
+            Peer::Tcp(address) if !(options.is_trusted)(address.ip()) => Some(address.ip()),
+            Peer::Tcp(_) | Peer::Unix => None,
         };
-        let farewell = policy.farewell(now, params, &mut ThreadRng);
+        let key = address.map(|address| self.key(address, options.ipv6_prefix));
+        let now = self.clock.now();
+        let passed = self.with_policy(|policy| {
+            policy
+                .try_acquire(now, &options.door, key)
+                .map_err(|refusal| (refusal, policy.farewell(now, &options.door, &mut ThreadRng)))
+        });
+        match passed {
+            Ok(entrance) => Some((socket, Entered(Some((Arc::clone(self), entrance))))),
+            Err((refusal, farewell)) => {
+                self.refuse(socket, refusal, farewell);
+                None
+            }
+        }
+    }
+
+    /// Admits a request of a caller who has this address.
+    ///
+    /// # Errors
+    /// It made more than it may.
+    pub(super) fn ask(&self, now: Timestamp, caller: IpAddr) -> Result<(), TooManyRequests> {
+        let settings = self.settings.load();
+        let options = &settings.listener;
+        let Some(rate) = options.door.request_rate() else { return Ok(()) };
+        let key = self.key(caller, options.ipv6_prefix);
+        let asked = self.with_policy(|policy| policy.try_request(now, &options.door, key));
+        // A request costs one, which is in every burst.
+        let wait = |exceeded: RateExceeded| exceeded.retry_after.unwrap_or(rate.period);
+        asked.map_err(|refused| TooManyRequests { rate, retry_after: wait(refused) })
+    }
+
+    fn key(&self, address: IpAddr, ipv6_prefix: u8) -> RateKey {
+        RateKey::from_hash(self.hasher.hash_one(network(address, ipv6_prefix)))
+    }
+
+    /// And notes what became of the addresses that are known.
+    fn with_policy<T>(&self, act: impl FnOnce(&mut Policy) -> T) -> T {
+        let mut policy = self.policy.lock();
+        let before = (policy.addresses(), policy.evicted_total());
+        let done = act(&mut policy);
+        let after = (policy.addresses(), policy.evicted_total());
         drop(policy);
-        self.refuse(socket, refusal, farewell);
-        None
+        if before != after {
+            self.gauges.on_addresses(self.listener, before, after);
+        }
+        done
     }
 
     fn refuse(&self, socket: Wire, refusal: DoorRefusal, farewell: Farewell) {
@@ -126,10 +208,17 @@ fn text(refusal: DoorRefusal, seconds: u64) -> String {
         DoorRefusal::AcceptRate => {
             (503, "Service Unavailable", "overloaded", "as many connections came as may come now")
         }
+        DoorRefusal::AddressConnections | DoorRefusal::AddressRate => (
+            429,
+            "Too Many Requests",
+            "quota-exceeded",
+            "the caller's address has as many connections as it may have now",
+        ),
     };
+    let source = if status == 503 { "internal" } else { "downstream" };
     let body = format!(
         "{{\"title\":\"{reason}\",\"status\":{status},\"code\":\"{code}\",\"detail\":\"{detail}\",\
-         \"source\":\"internal\",\"sent\":\"nothing\"}}"
+         \"source\":\"{source}\",\"sent\":\"nothing\"}}"
     );
     format!(
         "HTTP/1.1 {status} {reason}\r\nconnection: close\r\nretry-after: {seconds}\r\n\

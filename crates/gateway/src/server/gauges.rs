@@ -112,6 +112,8 @@ pub(crate) struct ListenerGauges {
     closed: [AtomicU64; CloseReason::ALL.len()],
     refused: [AtomicU64; DoorRefusal::ALL.len()],
     answered: AtomicU64,
+    addresses: AtomicUsize,
+    evicted: AtomicU64,
 }
 
 impl ListenerGauges {
@@ -138,6 +140,16 @@ impl ListenerGauges {
     /// Those of them that were answered; the others were reset.
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Relaxed)
+    }
+
+    /// Addresses with connections, where those of each are limited.
+    pub(crate) fn addresses(&self) -> usize {
+        self.addresses.load(Relaxed)
+    }
+
+    /// Addresses that were forgotten while they owed something.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
     }
 
     /// Connections that ended for `reason`.
@@ -175,6 +187,11 @@ impl ConnectionGauges {
     /// Open connections of all listeners, those that were upgraded among them.
     pub(crate) fn active(&self) -> usize {
         self.listeners.read().iter().map(|listener| listener.active()).sum()
+    }
+
+    /// Addresses with connections of all listeners, where those of each are limited.
+    pub(crate) fn addresses(&self) -> usize {
+        self.listeners.read().iter().map(|listener| listener.addresses()).sum()
     }
 
     /// Requests whose answer has not wholly been handed to the connection.
@@ -223,6 +240,15 @@ impl ConnectionGauges {
         let counts = &listeners[listener];
         counts.refused[refusal as usize].fetch_add(1, Relaxed);
         counts.answered.fetch_add(u64::from(answered), Relaxed);
+    }
+
+    /// Addresses that are known of a listener, and how often one was forgotten.
+    pub(super) fn on_addresses(&self, listener: usize, before: (usize, u64), after: (usize, u64)) {
+        let listeners = self.listeners.read();
+        let counts = &listeners[listener];
+        counts.evicted.fetch_add(after.1.saturating_sub(before.1), Relaxed);
+        // Two that come at once may be noted in either order, and add up.
+        counts.addresses.fetch_add(after.0.wrapping_sub(before.0), Relaxed);
     }
 
     pub(super) fn on_accept_error(&self, listener: usize) {

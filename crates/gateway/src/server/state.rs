@@ -1,5 +1,6 @@
 //! What the parts of one connection know of each other: its bytes, its requests, its timers.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -10,6 +11,7 @@ use seawall_policy::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
 use super::abandon::AbandonWindow;
+use super::door::{Door, Entered, TooManyRequests};
 use super::drain::{DrainPhase, DrainView};
 use super::gauges::{CloseReason, ConnectionGauges, ReasonCell};
 use super::listener::Peer;
@@ -68,6 +70,11 @@ impl ConnInfo {
         self.state.trusted
     }
 
+    /// Admits this request, if whoever has this address may make one more at the listener.
+    pub(crate) fn ask(&self, caller: IpAddr) -> Result<(), TooManyRequests> {
+        self.state.door.ask(self.arrival, caller)
+    }
+
     /// Whether and how far the server is leaving.
     #[must_use]
     pub(crate) fn drain(&self) -> DrainView {
@@ -99,6 +106,7 @@ pub(super) struct ConnState {
     pub(super) trusted: bool,
     pub(super) clock: Clock,
     pub(super) gauges: Arc<ConnectionGauges>,
+    pub(super) door: Arc<Door>,
     pub(super) drain: watch::Receiver<DrainView>,
     /// Wakes the drain when the last request of a connection ended or a connection did.
     pub(super) changed: Arc<Notify>,
@@ -138,6 +146,7 @@ pub(super) struct ConnGuard {
     /// If the protocol never came to be known.
     pub(super) reason: CloseReason,
     pub(super) _room: OwnedSemaphorePermit,
+    pub(super) _entered: Entered,
 }
 
 impl Drop for ConnGuard {
@@ -171,6 +180,7 @@ pub(super) struct ConnParts {
     pub(super) trusted: bool,
     pub(super) clock: Clock,
     pub(super) gauges: Arc<ConnectionGauges>,
+    pub(super) door: Arc<Door>,
     pub(super) drain: watch::Receiver<DrainView>,
     pub(super) changed: Arc<Notify>,
 }
@@ -190,6 +200,7 @@ impl ConnState {
             trusted: parts.trusted,
             clock: parts.clock,
             gauges: parts.gauges,
+            door: parts.door,
             drain: parts.drain,
             changed: parts.changed,
             in_flight: AtomicU32::new(0),

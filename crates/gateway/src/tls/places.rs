@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-use crate::quota::network;
+use crate::quota::{IPV6_PREFIX, network};
 
 /// The places of all listeners.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Places {
     /// Waits for a place. The peer's own comes first, so that those it has to wait for keep nobody
     /// else waiting.
     pub(super) async fn take(&self, peer: IpAddr) -> Place<'_> {
-        let (peer, own) = self.know(network(peer));
+        let (peer, own) = self.know(network(peer, IPV6_PREFIX));
         // Neither is ever closed.
         let own = own.acquire_owned().await.ok();
         Place { _all: self.all.acquire().await.ok(), _own: own, _peer: peer }

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::*;
 
@@ -135,4 +135,105 @@ async fn so_many_are_answered_at_once_and_the_others_are_reset() {
     let metrics = gateway.metrics().await;
     assert_eq!(refused(&metrics, "accept_rate"), 65);
     assert_eq!(metrics.count("seawall_downstream_refusals_answered_total", &[]), 64);
+}
+
+#[tokio::test]
+async fn an_address_that_comes_again_and_again_takes_no_place_from_the_others() {
+    let (upstream, _) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "ok")).await;
+    let of_each = "per_address: {connection_rate: 1/h, connection_burst: 2}";
+    let setup = Setup::new(upstream).listener(&rated(5, "")).listener(of_each);
+    let gateway = setup.start().await;
+    let greedy = || from(&gateway, [127, 0, 0, 9]);
+    let mut in_it = Vec::new();
+    for _ in 0..2 {
+        in_it.push(served(greedy().await).await.expect("within its own burst"));
+    }
+    for _ in 0..50 {
+        assert!(is_reset(greedy().await).await);
+    }
+    for other in 10..13 {
+        let one = served(from(&gateway, [127, 0, 0, other]).await).await;
+        in_it.push(one.expect("nothing was taken of what all share"));
+    }
+    assert!(is_reset(from(&gateway, [127, 0, 0, 20]).await).await, "now all of it is taken");
+    let metrics = gateway.metrics().await;
+    let counts = ["address_rate", "accept_rate", "address_connections"];
+    assert_eq!(counts.map(|reason| refused(&metrics, reason)), [50, 1, 0]);
+    assert_eq!(opened(&metrics), 5);
+}
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_and_a_trusted_peer_as_many_as_it_wants() {
+    let (upstream, _) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "ok")).await;
+    let limits =
+        "trusted_peers: [127.0.0.2], accept: {refuse: answer}, per_address: {connections: 2}";
+    let gateway = Setup::new(upstream).listener(limits).start().await;
+    let known = "addresses of callers with connections";
+    let mut open = Vec::new();
+    for from_address in [9, 9, 10, 2, 2, 2, 2] {
+        let socket = from(&gateway, [127, 0, 0, from_address]).await;
+        open.push(served(socket).await.expect("there is room"));
+    }
+    assert_eq!(crate::observed::depth(&gateway, known).await, 2);
+    let mut told = RawCaller { socket: from(&gateway, [127, 0, 0, 9]).await };
+    told.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let head = told.head().await;
+    assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
+    assert!(head.contains("seawall-problem: quota-exceeded\r\n"), "{head}");
+    // One that ends makes room for the next.
+    drop(open.remove(0));
+    within(async { while served(from(&gateway, [127, 0, 0, 9]).await).await.is_none() {} }).await;
+    drop(open);
+    gateway.until(|it| it.count("seawall_downstream_connections", &[]) == 0).await;
+    assert_eq!(crate::observed::depth(&gateway, known).await, 0, "who has none is forgotten");
+}
+
+#[tokio::test]
+async fn requests_of_an_address_beyond_its_rate_are_told_how_many_and_when() {
+    let (upstream, arrivals) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "ok")).await;
+    let of_each = "per_address: {request_rate: 120/h, request_burst: 2}";
+    let gateway = Setup::new(upstream).listener(of_each).start().await;
+    for protocol in BOTH {
+        let mut caller = Caller::over(from(&gateway, [127, 0, 0, 9]).await, protocol).await;
+        if protocol == Protocol::Http1 {
+            for _ in 0..2 {
+                assert_eq!(caller.send(get("/")).await.status, 200);
+                gateway.line().await;
+            }
+        }
+        let told = caller.send(get("/")).await;
+        assert_eq!(told.status, 429);
+        assert_eq!(told.header("seawall-problem"), Some("quota-exceeded"));
+        assert_eq!(told.header("ratelimit-policy"), Some("\"address\";q=120;w=3600"));
+        let seconds: u64 = told.header("retry-after").unwrap().parse().unwrap();
+        assert!((30..=34).contains(&seconds), "{seconds}");
+        let left = format!("\"address\";r=0;t={seconds}");
+        assert_eq!(told.header("ratelimit"), Some(&*left));
+        let line = gateway.line().await;
+        assert_eq!(
+            (&line["status"], &line["response_flags"]),
+            (&429.into(), &"RL".into()),
+            "{line}"
+        );
+    }
+    assert_eq!(arrivals.lock().unwrap().len(), 2);
+    let other = Caller::over(from(&gateway, [127, 0, 0, 10]).await, Protocol::Http1).await;
+    assert_eq!({ other }.send(get("/")).await.status, 200, "another has its own");
+    let of_it = [("reason", "address_rate")];
+    assert_eq!(gateway.metrics().await.count("seawall_refused_total", &of_it), 2);
+}
+
+/// A connection from this address of loopback.
+async fn from(gateway: &Gateway, address: [u8; 4]) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    within(socket.connect(gateway.address)).await.unwrap()
+}
+
+/// The connection, once a request on it was answered well; nothing if it was not.
+async fn served(mut socket: TcpStream) -> Option<TcpStream> {
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.ok()?;
+    let mut begin = [0; 12];
+    within(socket.read_exact(&mut begin)).await.ok()?;
+    (begin == *b"HTTP/1.1 200").then_some(socket)
 }

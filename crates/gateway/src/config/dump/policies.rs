@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use seawall_policy::{
-    BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, DoorOptions, FinagleBudget,
-    GrpcThrottle, HedgeDelay, HedgeOptions, Jitter, OutlierOptions, RateOptions, Ratio,
-    RetryOptions, SlowStartOptions, SuccessBudget,
+    AddressOptions, BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, DoorOptions,
+    FinagleBudget, GrpcThrottle, HedgeDelay, HedgeOptions, Jitter, OutlierOptions, RateOptions,
+    Ratio, RetryOptions, SlowStartOptions, SuccessBudget,
 };
 use serde_json::{Value, json};
 
@@ -130,15 +130,29 @@ pub(super) fn rates(rates: &Rates) -> Value {
 }
 
 pub(super) fn accept(door: &DoorOptions) -> Value {
-    let DoorOptions { accept, answers } = door;
-    let accept = accept.as_ref().map(|accept| {
-        json!({
-            "rate": rate(accept),
-            "burst": accept.burst,
-            "refuse": if *answers { "answer" } else { "reset" },
-        })
-    });
-    json!(accept)
+    let DoorOptions { accept, answers, per_address: _ } = door;
+    if accept.is_none() && !answers {
+        return Value::Null;
+    }
+    json!({
+        "rate": accept.as_ref().map(rate),
+        "burst": accept.as_ref().map(|accept| accept.burst),
+        "refuse": if *answers { "answer" } else { "reset" },
+    })
+}
+
+pub(super) fn per_address(door: &DoorOptions, ipv6_prefix: u8) -> Value {
+    let Some(limits) = &door.per_address else { return Value::Null };
+    let AddressOptions { connections, connection_rate, request_rate, addresses } = limits;
+    json!({
+        "connections": connections,
+        "connection_rate": connection_rate.as_ref().map(rate),
+        "connection_burst": connection_rate.as_ref().map(|it| it.burst),
+        "request_rate": request_rate.as_ref().map(rate),
+        "request_burst": request_rate.as_ref().map(|it| it.burst),
+        "ipv6_prefix": ipv6_prefix,
+        "addresses": addresses,
+    })
 }
 
 fn rate(options: &RateOptions) -> String {

@@ -1,6 +1,6 @@
 //! Who a listener lets in.
 
-use seawall_policy::{DoorOptions, RateOptions};
+use seawall_policy::{AddressOptions, DoorOptions, RateOptions};
 
 use super::*;
 
@@ -37,6 +37,28 @@ fn an_accept_rate_has_a_burst_of_a_second_and_refuses_by_resets() {
 fn an_accept_rate_that_cannot_be_is_refused_by_its_key_with_what_would_be_allowed() {
     for (keys, field, why) in [
         ("accept: {}", "accept.rate", "is missing"),
+        ("per_address: {}", "per_address.connections", "is missing"),
+        ("per_address: {ipv6_prefix: 56}", "per_address.connections", "a limit of each address"),
+        ("per_address: {connections: 0}", "per_address.connections", "a whole number from 1"),
+        ("per_address: {connection_rate: 5}", "per_address.connection_rate", "`5` is not allowed"),
+        ("per_address: {request_rate: 5/s, ipv6_prefix: 129}", "per_address.ipv6_prefix", "128"),
+        ("per_address: {request_rate: 5/s, ipv6_prefix: 8}", "per_address.ipv6_prefix", "from 16"),
+        ("per_address: {request_rate: 5/s, addresses: 0}", "per_address.addresses", "from 1"),
+        (
+            "per_address: {connections: 5, request_burst: 5}",
+            "per_address.request_burst",
+            "has no effect without `request_rate`",
+        ),
+        (
+            "accept: {rate: 5/s}, per_address: {connection_rate: 5/s}",
+            "per_address.connection_rate",
+            "less than the accept rate",
+        ),
+        (
+            "accept: {refuse: answer}, per_address: {request_rate: 5/s}",
+            "accept.refuse",
+            "where nobody is refused",
+        ),
         ("accept: {burst: 5}", "accept.rate", "like `rate: 500/s`"),
         ("accept: {rate: 500}", "accept.rate", "`500` is not allowed"),
         ("accept: {rate: 0/s}", "accept.rate", "`0/s` is not allowed"),
@@ -55,4 +77,23 @@ fn an_accept_rate_that_cannot_be_is_refused_by_its_key_with_what_would_be_allowe
         assert!(said.contains(why), "{keys}: {said}");
         assert!(said.contains("seawall.yaml:6:"), "{keys}: {said}");
     }
+}
+
+#[test]
+fn limits_of_an_address_arrive_with_their_bursts() {
+    let rate = |limit, burst| Some(RateOptions { limit, period: Duration::from_secs(1), burst });
+    let limits = "per_address: {connections: 9, connection_rate: 20/s, request_rate: 50/s, \
+                  request_burst: 5, ipv6_prefix: 56, addresses: 77}";
+    let expected = AddressOptions {
+        connections: Some(9),
+        connection_rate: rate(20, 20),
+        request_rate: rate(50, 5),
+        addresses: 77,
+    };
+    assert_eq!(door(limits).per_address, Some(expected));
+    assert_eq!(accepted(&listener_with(limits)).listeners[0].ipv6_prefix, 56);
+    let few = door("per_address: {connections: 9}").per_address.unwrap();
+    assert_eq!(few, AddressOptions { connections: Some(9), ..AddressOptions::default() });
+    let answers = door("accept: {refuse: answer}, per_address: {connections: 9}");
+    assert!(answers.answers && answers.accept.is_none());
 }

@@ -20,6 +20,7 @@ impl<'a> Scrape<'a> {
                 Family::DownstreamConnections => listener.open,
                 Family::DownstreamOpened => listener.accepted,
                 Family::DownstreamAnswered => listener.answered,
+                Family::AddressesEvicted => listener.evicted,
                 _ => listener.accept_errors,
             };
             (vec![name], Number::Whole(number))
