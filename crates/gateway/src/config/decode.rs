@@ -97,7 +97,12 @@ pub(super) fn decode<'n, T: Deserialize<'n>>(
     node: &'n Node,
     lookup: &Lookup<'_>,
 ) -> (Result<T, Error>, Notes) {
-    let notes = RefCell::default();
+    let mut notes = Notes::default();
+    // What is no configuration at all may be anything, a key too: what it says is not ours.
+    if let Kind::Scalar(text) = &node.kind {
+        notes.scalars.insert(String::new(), text.clone());
+    }
+    let notes = RefCell::new(notes);
     let read = T::deserialize(Reader { node, path: String::new(), lookup, notes: &notes });
     (read, notes.into_inner())
 }

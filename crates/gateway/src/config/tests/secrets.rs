@@ -244,6 +244,22 @@ fn an_address_is_repeated_without_its_user_its_path_and_its_query_wherever_it_st
 }
 
 #[test]
+fn of_a_file_that_is_no_configuration_nothing_is_shown() {
+    for text in [
+        "-----BEGIN PRIVATE KEY-----\nMARK\n-----END PRIVATE KEY-----\n",
+        "TOKEN=MARK\nOTHER=MARK\n",
+        "MARK",
+        "'MARK'",
+        "|\n  MARK\n",
+        "[MARK, MARK]",
+    ] {
+        let told = check(text);
+        assert!(told.contains(" is not allowed; give a map of version, "), "{told}");
+    }
+    assert!(check("${SECRET}").contains("`${SECRET}` is not allowed"));
+}
+
+#[test]
 fn every_key_is_in_one_list_of_those_shown_and_those_not() {
     for path in pages::raw_keys() {
         let key = path.rsplit('.').next().unwrap().trim_end_matches("[]");
