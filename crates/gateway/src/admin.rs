@@ -53,6 +53,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::diagnostics::{Diagnostics, Topic};
+use crate::server::{self, BACKLOG};
 
 pub(crate) use self::switches::{BreakerChange, SwitchView};
 pub(crate) use self::views::{
@@ -90,7 +91,7 @@ impl Desk {
             },
             QueueView {
                 name: format!("kernel backlog of admin {}", self.address),
-                bound: BACKLOG,
+                bound: u64::from(BACKLOG.unsigned_abs()),
                 depth: None,
                 oldest_ms: None,
                 when_full: "the kernel leaves the peer's SYN unanswered",
@@ -131,8 +132,8 @@ impl Admin {
     ///
     /// # Errors
     /// The address is taken or not ours.
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = server::bind(address)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
     }
@@ -210,8 +211,6 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, desk: Desk) {
 
 /// Connections at once. Source: seawall-design.
 const CONNECTIONS: usize = 64;
-/// Connections the kernel holds until they are accepted, by tokio's `TcpListener::bind`.
-const BACKLOG: u64 = 1024;
 /// Wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// A whole connection, its answer written.

@@ -178,7 +178,7 @@ async fn serve(
     clock: Clock,
     diagnostics: &Diagnostics,
 ) -> Result<Serving, RunError> {
-    let admin = bind_admin(&config).await?;
+    let admin = bind_admin(&config)?;
     let gateway = Gateway::new(config, access_log, diagnostics.clone(), clock)?;
     let file_limit = raise_file_limit();
     let options = server_options(&gateway.config, file_limit);
@@ -261,9 +261,9 @@ pub(crate) fn server_options(config: &GatewayConfig, file_limit: u64) -> ServerO
     }
 }
 
-async fn bind_admin(config: &GatewayConfig) -> Result<Admin, RunError> {
+fn bind_admin(config: &GatewayConfig) -> Result<Admin, RunError> {
     let address = config.admin;
-    let bound = Admin::bind(address).await;
+    let bound = Admin::bind(address);
     bound.map_err(|cause| RunError::Bind { address: address.to_string(), cause })
 }
 

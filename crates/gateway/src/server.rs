@@ -55,7 +55,7 @@ use seawall::Clock;
 use seawall_policy::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, watch as channel};
 
-pub(crate) use bind::{BACKLOG, max_connections_default, raise_file_limit};
+pub(crate) use bind::{BACKLOG, bind, max_connections_default, raise_file_limit};
 pub(crate) use control::{Change, Control, Listening};
 pub(crate) use door::{Answers, TooManyRequests};
 pub(crate) use drain::{

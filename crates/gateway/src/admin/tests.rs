@@ -121,7 +121,7 @@ struct Served {
 }
 
 async fn serve() -> Served {
-    let admin = Admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let admin = Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = admin.address();
     let backend = Arc::new(Backend::new());
     let diagnostics = Diagnostics::to(io::sink(), false, seawall::Clock::new()).unwrap();
@@ -131,6 +131,15 @@ async fn serve() -> Served {
     });
     let ended = tokio::spawn(serving);
     Served { address, backend, stop, ended }
+}
+
+#[tokio::test]
+async fn the_kernel_holds_more_connections_than_there_are_places() {
+    let admin = Admin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    // Nobody accepts.
+    let connect = (0..4 * CONNECTIONS).map(|_| TcpStream::connect(admin.address()));
+    let connected = futures_util::future::try_join_all(connect);
+    tokio::time::timeout(BOUND, connected).await.expect("a SYN was left unanswered").unwrap();
 }
 
 /// Sends bytes as they are; the answer to its end.
