@@ -208,9 +208,9 @@ pub struct CompletionsArgs {
 /// `seawall man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The command whose page it is.
+    /// The command whose page it is, like `run` or `lab run`.
     #[arg(value_name = "COMMAND")]
-    pub command: Option<String>,
+    pub command: Vec<String>,
 }
 
 /// `seawall check`.

@@ -59,7 +59,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Man(args) => {
-            io::stdout().write_all(&paper::man(args.command.as_deref())?)?;
+            io::stdout().write_all(&paper::man(&args.command)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Check(args) => {

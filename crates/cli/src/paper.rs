@@ -15,23 +15,20 @@ pub fn completions(shell: Shell) -> Vec<u8> {
     written
 }
 
-/// The manual's page of everything, or of one command.
+/// The manual's page of everything, or of one command, `lab run` as well.
 ///
 /// # Errors
 /// There is no such command.
-pub fn man(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
+pub fn man(command: &[String]) -> anyhow::Result<Vec<u8>> {
     let mut all = Cli::command();
     all.build();
-    let page = match command {
-        None => all,
-        Some(name) => {
-            let one = all.find_subcommand(name);
-            let one = one.with_context(|| format!("there is no command {name}"))?;
-            one.clone()
-        }
-    };
+    let mut page = &all;
+    for name in command {
+        let one = page.find_subcommand(name);
+        page = one.with_context(|| format!("there is no command {}", command.join(" ")))?;
+    }
     let mut written = Vec::new();
-    Man::new(page).render(&mut written).context("write the page")?;
+    Man::new(page.clone()).render(&mut written).context("write the page")?;
     Ok(written)
 }
 

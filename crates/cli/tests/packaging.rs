@@ -223,17 +223,35 @@ fn completions_know_every_command_and_are_read_by_their_shells() {
 fn the_manual_has_a_page_of_all_and_one_of_each_command() {
     let page = |args: &[&str]| String::from_utf8(seawall(args).stdout).unwrap();
     let all = page(&["man"]);
-    for command in ["run", "check", "schema", "demo", "probe", "completions", "man"] {
-        assert!(all.contains(&format!("seawall\\-{command}(1)")), "{all}");
-        let one = page(&["man", command]);
-        assert!(one.contains(&format!(".TH seawall-{command} 1")), "{one}");
-    }
     assert!(all.contains(".TH seawall 1"), "{all}");
+    let install = include_str!("../../../docs/install.md");
+    let commands = |page: &str| -> Vec<String> {
+        let names = page.lines().filter_map(|line| line.strip_prefix("seawall\\-"));
+        let names = names.filter_map(|line| line.strip_suffix("(1)"));
+        names.map(|name| name.replace("\\-", " ")).collect()
+    };
+    // Each page that another names is there, and is installed.
+    let mut told = commands(&all);
+    assert!(["run", "check", "lab"].iter().all(|one| told.iter().any(|it| it == one)), "{all}");
+    while let Some(command) = told.pop() {
+        let words: Vec<_> = command.split(' ').collect();
+        let one = page(&[&["man"], &words[..]].concat());
+        assert!(one.contains(&format!(".TH seawall-{} 1", words.join("-"))), "{command}: {one}");
+        let (of, name) = command.split_once(' ').unwrap_or(("", &command));
+        let made = format!("seawall man {of} $c").replace("  ", " ");
+        let is_made = |line: &str| {
+            line.contains(&made) && line.replace(';', " ;").split(' ').any(|word| word == name)
+        };
+        assert!(install.lines().any(is_made), "docs/install.md does not install {command}");
+        told.extend(commands(&one));
+    }
     let run = page(&["man", "run"]);
     for option in ["upstream", "config", "listen", "admin", "workers"] {
         assert!(run.contains(&format!("\\-\\-{option}")), "{run}");
     }
-    assert_eq!(seawall(&["man", "dance"]).status.code(), Some(2));
+    for wrong in [&["dance"][..], &["run", "dance"], &["lab", "dance"]] {
+        assert_eq!(seawall(&[&["man"], wrong].concat()).status.code(), Some(2));
+    }
 }
 
 #[test]
