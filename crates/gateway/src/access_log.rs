@@ -10,7 +10,7 @@
 mod flags;
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use seawall_policy::{Cause, StopReason};
@@ -120,6 +120,8 @@ pub(crate) struct AccessLine<'a> {
     pub span_id: Option<&'a [u8]>,
     /// The caller's address.
     pub peer: Peer,
+    /// Who it is from, where a trusted proxy said so.
+    pub client: Option<IpAddr>,
     /// The method.
     pub method: &'a [u8],
     /// The host asked for.
@@ -185,6 +187,7 @@ impl AccessLine<'_> {
         object.text("trace_id", self.trace_id, ID);
         object.text("span_id", self.span_id, ID);
         object.peer(self.peer);
+        object.client(self.client);
         object.text("method", Some(self.method), METHOD);
         object.text("host", self.host, NAME);
         let path = self.path.split(|&byte| matches!(byte, b'?' | b'#')).next();
@@ -306,6 +309,15 @@ impl<'a> Object<'a> {
         lines::decimal(out, us / 1000);
         out.push(b'.');
         lines::digits::<3>(out, us % 1000);
+    }
+
+    /// An address alone.
+    fn client(&mut self, client: Option<IpAddr>) {
+        let Some(client) = client else { return self.plain("client", "null") };
+        let out = self.key("client");
+        out.push(b'"');
+        lines::ip(out, client);
+        out.push(b'"');
     }
 
     /// An address and its port.

@@ -301,6 +301,7 @@ pub(crate) fn listener_options(
         // Checked when the gateway was made.
         door: DoorParams::new(listener.door).unwrap_or(DoorParams::OPEN),
         ipv6_prefix: listener.ipv6_prefix,
+        proxies: listener.proxies.as_deref().map(Arc::from),
         tls,
         is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),
     }

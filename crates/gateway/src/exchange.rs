@@ -4,6 +4,7 @@
 //! is dropped it becomes the access log line and the counts. So every request leaves exactly one
 //! line, also one whose caller left.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) struct Exchange {
     pub(crate) grpc: Option<GrpcCall>,
     pub(crate) version: Version,
     pub(crate) authority: Option<Authority>,
+    /// Who it is from, where a trusted proxy said so.
+    pub(crate) client: Option<IpAddr>,
     pub(crate) ids: Option<Ids>,
     pub(crate) route: Option<usize>,
     pub(crate) progress: Arc<Progress>,
@@ -77,6 +80,7 @@ impl Exchange {
             grpc: grpc::is_call(parts).then(GrpcCall::default),
             version: parts.version,
             authority: None,
+            client: None,
             ids: None,
             route: None,
             progress: Arc::default(),
@@ -147,6 +151,7 @@ impl Exchange {
             trace_id: trace.map(|trace| trace.trace_id().as_bytes()),
             span_id: trace.map(|trace| trace.span_id().as_bytes()),
             peer: self.connection.peer(),
+            client: self.client,
             method: self.method.as_str().as_bytes(),
             host: self.authority.as_ref().map(|authority| authority.value().as_bytes()),
             path: self.uri.path().as_bytes(),

@@ -23,6 +23,7 @@ mod backend;
 mod body;
 mod boot;
 mod calendar;
+mod client;
 mod conclude;
 mod config;
 mod credentials;

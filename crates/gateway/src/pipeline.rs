@@ -24,6 +24,7 @@ use seawall_policy::{Call, RateKey, Safety, Timestamp, parse_remaining};
 use crate::answer::{self, ProblemAnswer};
 use crate::authority::Authority;
 use crate::body::Body;
+use crate::client::note_client;
 use crate::conclude::conclude;
 use crate::config::{HostHeader, Protocol, Route};
 use crate::credentials::Proof;
@@ -166,6 +167,7 @@ fn plan(
         exchange.refusal = Some(metrics::Refusal::Draining);
         return Err(ProblemAnswer::draining().into());
     }
+    note_client(&mut parts.headers, exchange);
     if let Some(caller) = limited(exchange) {
         exchange.connection.ask(caller).map_err(|refused| {
             exchange.refusal = Some(metrics::Refusal::AddressRate);
@@ -209,7 +211,7 @@ fn plan(
     };
     let grpc = exchange.grpc.as_ref();
     let grpc = grpc.map(|call| grpc::Outgoing::new(route.grpc, call.deadline));
-    let peer = exchange.connection.peer().ip();
+    let peer = exchange.client.unwrap_or_else(|| exchange.connection.peer().ip());
     let rate_key = rate_key(&upstream.stack, &upstream.config, &parts.headers, peer);
     Ok(Plan {
         route: index,
@@ -222,11 +224,12 @@ fn plan(
     })
 }
 
-/// Whose share of requests it takes from; a peer that is trusted speaks for many.
+/// Whose share of requests it takes from: a peer that is trusted speaks for many, and may say for
+/// whom.
 fn limited(exchange: &Exchange) -> Option<IpAddr> {
     match exchange.connection.peer() {
         Peer::Tcp(peer) if !exchange.connection.is_trusted() => Some(peer.ip()),
-        Peer::Tcp(_) | Peer::Unix => None,
+        Peer::Tcp(_) | Peer::Unix => exchange.client,
     }
 }
 

@@ -55,6 +55,14 @@ fn downstream(
             )
         },
         QueueView {
+            depth: Some(connections.introducing() as u64),
+            ..row(
+                "connections whose proxy has yet to name the caller",
+                max_connections,
+                "cannot be: each has a place among the connections of callers",
+            )
+        },
+        QueueView {
             depth: Some(connections.addresses() as u64),
             ..row(
                 "addresses of callers with connections",

@@ -38,6 +38,8 @@ mod gauges;
 mod io;
 mod listener;
 mod options;
+mod proxied;
+mod reception;
 mod service;
 mod stall;
 mod state;
@@ -53,7 +55,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use seawall::Clock;
 use seawall_policy::Timestamp;
-use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, watch as channel};
+use tokio::sync::{Notify, mpsc, watch as channel};
 
 pub(crate) use bind::{BACKLOG, bind, max_connections_default, raise_file_limit};
 pub(crate) use control::{Change, Control, Listening};
@@ -71,9 +73,7 @@ use conn::ConnSettings;
 use control::{Doors, Open, Room};
 use door::Door;
 use drain::{DrainClock, Left};
-use state::{ConnGuard, ConnParts};
-
-use crate::wire::Wire;
+use reception::Reception;
 
 /// Serves HTTP on any number of listeners until it is told to leave.
 #[derive(Debug)]
@@ -196,56 +196,20 @@ impl Server {
         let drain = view.subscribe();
         let of_listener = (self.gauges(), index);
         let door = Door::new(Arc::clone(&settings), self.clock, of_listener, self.answers());
-        let start = self.starter(index, door, drain.clone(), handler.clone());
+        let reception = Reception {
+            listener: index,
+            door,
+            drain: drain.clone(),
+            clock: self.clock,
+            gauges: self.gauges(),
+            changed: Arc::clone(&self.changed),
+            handler: handler.clone(),
+        };
+        let start = move |socket, peer, permit| reception.take(socket, peer, permit);
         let (room, gauges) = (Arc::clone(&room.places), self.gauges());
         let acceptor = Acceptor { listener, index, room, gauges, drain, start };
         let acceptor = tokio::spawn(acceptor.run());
         self.doors.add(index, Open { settings, view, acceptor });
-    }
-
-    /// What is done with each connection a listener accepts.
-    fn starter<H, F, B>(
-        &self,
-        index: usize,
-        door: Arc<Door>,
-        drain: channel::Receiver<DrainView>,
-        handler: H,
-    ) -> impl FnMut(Wire, Peer, OwnedSemaphorePermit) + Send + 'static + use<H, F, B>
-    where
-        H: Fn(Request<Incoming>, ConnInfo) -> F + Clone + Send + 'static,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let clock = self.clock;
-        let (gauges, changed) = (self.gauges(), Arc::clone(&self.changed));
-        move |socket, peer, permit| {
-            let Some((socket, entered)) = door.pass(socket, peer) else { return };
-            gauges.on_accept(index);
-            let guard = ConnGuard {
-                gauges: Arc::clone(&gauges),
-                changed: Arc::clone(&changed),
-                listener: index,
-                state: None,
-                reason: CloseReason::Failed,
-                _room: permit,
-                _entered: entered,
-            };
-            let settings = door.settings();
-            let parts = ConnParts {
-                peer,
-                tls: None,
-                listener: index,
-                trusted: (settings.listener.is_trusted)(peer.ip()),
-                clock,
-                gauges: Arc::clone(&gauges),
-                door: Arc::clone(&door),
-                drain: drain.clone(),
-                changed: Arc::clone(&changed),
-            };
-            tokio::spawn(conn::serve(socket, parts, guard, settings, handler.clone()));
-        }
     }
 
     async fn drain(mut self, mut signal: DrainSignal) -> DrainReport {

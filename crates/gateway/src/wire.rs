@@ -52,9 +52,11 @@ impl Wire {
         Self { carrier, before: BytesMut::new(), written: 0 }
     }
 
-    /// The same, of which `bytes` come again.
-    pub(crate) fn unread(self, bytes: BytesMut) -> Self {
-        Self { before: bytes, ..self }
+    /// The same, of which `bytes` come again, before what was to come again already.
+    pub(crate) fn unread(mut self, mut bytes: BytesMut) -> Self {
+        bytes.unsplit(self.before);
+        self.before = bytes;
+        self
     }
 
     fn tls(&self) -> Option<&TlsStream<Self>> {

@@ -137,11 +137,21 @@ pub enum DoorRefusal {
     AddressConnections,
     /// Its address came more often than it may.
     AddressRate,
+    /// It came past the proxies that say whose a connection is. The edge's to find out.
+    NotAProxy,
+    /// Its proxy said in no way, or not in time, whose it is. The edge's to find out.
+    ProxyHeader,
 }
 
 impl DoorRefusal {
     /// Every reason.
-    pub const ALL: [Self; 3] = [Self::AcceptRate, Self::AddressConnections, Self::AddressRate];
+    pub const ALL: [Self; 5] = [
+        Self::AcceptRate,
+        Self::AddressConnections,
+        Self::AddressRate,
+        Self::NotAProxy,
+        Self::ProxyHeader,
+    ];
 
     /// Its name in metrics.
     #[must_use]
@@ -150,6 +160,8 @@ impl DoorRefusal {
             Self::AcceptRate => "accept_rate",
             Self::AddressConnections => "address_connections",
             Self::AddressRate => "address_rate",
+            Self::NotAProxy => "not_a_proxy",
+            Self::ProxyHeader => "proxy_header",
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Checks of who a listener lets in.
 
+use http::HeaderName;
 use seawall_policy::{AddressOptions, DoorOptions, DoorParams, RateOptions, RateParams};
 use serde::Deserialize;
 
+use super::edge;
+use super::model::PeerRange;
 use super::raw::RawListener;
 use super::report::Finding;
 use super::scope::Scope;
@@ -30,6 +33,36 @@ pub(super) struct RawPerAddress {
     addresses: Option<String>,
 }
 
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawProxyProtocol {
+    from: Vec<String>,
+}
+
+/// The proxies that say first whose a connection is.
+pub(super) fn proxies(mut scope: Scope<'_>, raw: &RawProxyProtocol) -> Vec<PeerRange> {
+    if raw.from.is_empty() {
+        scope.missing("from", "the proxies that may say whose a connection is, like [10.0.0.0/8]");
+    }
+    edge::ranges(&mut scope, "from", &raw.from)
+}
+
+/// The field in which trusted peers say who a request is from.
+pub(super) fn client_header(scope: &mut Scope<'_>, raw: &RawListener) -> Option<HeaderName> {
+    let name = scope.read("client_header", &raw.client_header, |text| {
+        let name = text.parse::<HeaderName>().map_err(|_| HEADER)?;
+        // Of another grammar.
+        if name.as_str() == "forwarded" { Err(HEADER) } else { Ok(name) }
+    });
+    if name.is_some() && raw.trusted_peers.is_empty() {
+        let finding =
+            Finding::new(scope.path("client_header"), "has no effect without `trusted_peers`");
+        let help = "anybody else could write there what they like";
+        scope.refuse_with("client_header", finding.help(help));
+    }
+    name
+}
+
 /// The door of a listener, and the bits of an IPv6 address that count.
 pub(super) fn door(scope: &mut Scope<'_>, raw: &RawListener) -> (DoorOptions, u8) {
     let mut read = DoorOptions::default();
@@ -39,7 +72,7 @@ pub(super) fn door(scope: &mut Scope<'_>, raw: &RawListener) -> (DoorOptions, u8
     }
     if let Some(written) = &raw.per_address {
         let is_socket = raw.address.as_deref().is_some_and(|it| it.starts_with("unix:"));
-        if is_socket {
+        if is_socket && raw.proxy_protocol.is_none() && raw.client_header.is_none() {
             let help = "who comes by a socket of this host has no address";
             scope.warn("per_address", "has no effect on a socket", help);
         }
@@ -111,5 +144,6 @@ fn rate(
     Some(checked(scope, options, refused, &[("limit", key), ("burst", burst_key)]))
 }
 
+const HEADER: &str = "a field that holds a list of addresses, like X-Forwarded-For";
 /// A network of a provider. Source: seawall-design.
 const IPV6_PREFIX_MIN: u32 = 16;

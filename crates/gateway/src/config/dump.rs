@@ -19,11 +19,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use serde_json::{Value, json};
 
 use super::env::Lookup;
 use super::listen::ListenAddress;
-use super::model::{AccessLog, Drain, GatewayConfig, HeaderNames, Limits, Listener};
+use super::model::{AccessLog, Drain, GatewayConfig, HeaderNames, Limits, Listener, PeerRange};
 use super::tls::{Alpn, ClientAuth, ListenerTls, TlsVersion};
 use super::{AdminAccess, VERSION};
 use crate::units::{format_duration, format_size};
@@ -135,6 +136,8 @@ fn listener(listener: &Listener) -> Value {
         trust_loopback_deadline,
         door,
         ipv6_prefix,
+        proxies,
+        client_header,
         tls,
         first_byte_timeout,
         head_timeout,
@@ -145,14 +148,19 @@ fn listener(listener: &Listener) -> Value {
         ListenAddress::Unix { mode, .. } => mode.map(|mode| format!("{mode:04o}")),
         ListenAddress::Tcp(_) => None,
     };
-    let ranges = trusted_peers.iter().map(|it| format!("{}/{}", it.network, it.prefix));
+    let ranges = |ranges: &[PeerRange]| {
+        let range = |it: &PeerRange| format!("{}/{}", it.network, it.prefix);
+        ranges.iter().map(range).collect::<Vec<_>>()
+    };
     json!({
         "address": address.to_string(),
         "socket_mode": mode,
-        "trusted_peers": ranges.collect::<Vec<_>>(),
+        "trusted_peers": ranges(trusted_peers),
         "trust_loopback_deadline": trust_loopback_deadline,
         "accept": policies::accept(door),
         "per_address": policies::per_address(door, *ipv6_prefix),
+        "proxy_protocol": proxies.as_deref().map(|proxies| json!({"from": ranges(proxies)})),
+        "client_header": client_header.as_ref().map(HeaderName::as_str),
         "tls": tls.as_ref().map(listener_tls),
         "timeouts": {
             "first_byte": time(*first_byte_timeout),

@@ -8,7 +8,7 @@ use http::HeaderName;
 
 use super::address::{parse_range, reaches};
 use super::listen::{ListenAddress, listen_address};
-use super::model::{AccessLog, Drain, HeaderNames, Limits, Listener, Upstream};
+use super::model::{AccessLog, Drain, HeaderNames, Limits, Listener, PeerRange, Upstream};
 use super::raw::{RawDrain, RawHeaders, RawLimits, RawListener};
 use super::report::Finding;
 use super::scope::{Checker, Scope};
@@ -34,15 +34,10 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
     let address = listen_address(&mut scope, &raw.address, &raw.socket_mode);
     let trust_loopback_deadline =
         scope.flag("trust_loopback_deadline", &raw.trust_loopback_deadline).unwrap_or(true);
-    let mut trusted_peers = Vec::new();
-    for (i, text) in raw.trusted_peers.iter().take(MAX_PEERS).enumerate() {
-        let key = format!("trusted_peers[{i}]");
-        trusted_peers.extend(scope.read(&key, &Some(text.clone()), parse_range));
-    }
-    if raw.trusted_peers.len() > MAX_PEERS {
-        let count = format!("{} ranges", raw.trusted_peers.len());
-        scope.refuse("trusted_peers", &count, format!("at most {MAX_PEERS}"));
-    }
+    let trusted_peers = ranges(&mut scope, "trusted_peers", &raw.trusted_peers);
+    let proxies =
+        raw.proxy_protocol.as_ref().map(|it| door::proxies(scope.inner("proxy_protocol"), it));
+    let client_header = door::client_header(&mut scope, raw);
     let (door, ipv6_prefix) = door::door(&mut scope, raw);
     let tls = raw.tls.as_ref().and_then(|raw| tls::listener(scope.inner("tls"), raw));
     let mut times = scope.inner("timeouts");
@@ -54,12 +49,27 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         trust_loopback_deadline,
         door,
         ipv6_prefix,
+        proxies,
+        client_header,
         tls,
         first_byte_timeout: time("first_byte", &raw.timeouts.first_byte, FIRST_BYTE),
         head_timeout: time("head", &raw.timeouts.head, HEAD),
         idle_timeout: time("idle", &raw.timeouts.idle, KEEP_ALIVE_IDLE),
         max_age: time("max_age", &raw.timeouts.max_age, MAX_AGE),
     }
+}
+
+/// Ranges of addresses, under a key.
+pub(super) fn ranges(scope: &mut Scope<'_>, key: &str, raw: &[String]) -> Vec<PeerRange> {
+    let mut read = Vec::new();
+    for (i, text) in raw.iter().take(MAX_PEERS).enumerate() {
+        read.extend(scope.read(&format!("{key}[{i}]"), &Some(text.clone()), parse_range));
+    }
+    if raw.len() > MAX_PEERS {
+        let count = format!("{} ranges", raw.len());
+        scope.refuse(key, &count, format!("at most {MAX_PEERS}"));
+    }
+    read
 }
 
 /// Refuses two sockets on one port.

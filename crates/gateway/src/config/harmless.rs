@@ -217,6 +217,7 @@ const FILES: &[&str] = &[
 const TARGETS: &[&str] = &["path", "path_prefix", "prefix_rewrite"];
 /// Keys of names.
 const NAMES: &[&str] = &[
+    "client_header",
     "correlation_id",
     "cost",
     "header",
@@ -261,6 +262,7 @@ const HARMLESS: &[&str] = &[
     "failure_excess",
     "failure_ratio",
     "first_byte",
+    "from",
     "grpc",
     "grpc_service",
     "h2_streams",
@@ -311,6 +313,7 @@ const HARMLESS: &[&str] = &[
     "preset",
     "probes",
     "protocol",
+    "proxy_protocol",
     "queue",
     "rate",
     "ratio",

@@ -67,6 +67,10 @@ pub struct Listener {
     pub door: DoorOptions,
     /// Bits of an IPv6 address that tell callers apart at the door. Default 64.
     pub ipv6_prefix: u8,
+    /// Whose connections begin with a header of the PROXY protocol. Default: nobody's.
+    pub proxies: Option<Vec<PeerRange>>,
+    /// The field in which trusted peers say who a request is from. Default: none.
+    pub client_header: Option<HeaderName>,
     /// TLS, if it is spoken here.
     pub tls: Option<ListenerTls>,
     /// Wait for the first byte, and for a whole request head. Default 10 s each.

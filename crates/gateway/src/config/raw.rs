@@ -16,7 +16,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::balance::{RawOutlier, RawSlowStart};
 use super::credentials::RawCredentials;
-use super::door::{RawAccept, RawPerAddress};
+use super::door::{RawAccept, RawPerAddress, RawProxyProtocol};
 use super::hedge::RawHedge;
 pub(super) use health::RawHealthCheck;
 pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
@@ -89,6 +89,8 @@ pub(super) struct RawListener {
     pub(super) trust_loopback_deadline: Option<String>,
     pub(super) accept: Option<RawAccept>,
     pub(super) per_address: Option<RawPerAddress>,
+    pub(super) proxy_protocol: Option<RawProxyProtocol>,
+    pub(super) client_header: Option<String>,
     pub(super) tls: Option<RawListenerTls>,
     pub(super) timeouts: RawListenerTimeouts,
 }

@@ -371,7 +371,8 @@ pub(super) const BREAKER_STATES: &[&str] = &["closed", "half_open", "open"];
 /// In the order of `RefreshResult::ALL`.
 const REFRESH_RESULTS: &[&str] = &["renewed", "unchanged", "failed", "timed_out"];
 /// In the order of `DoorRefusal::ALL`.
-pub(super) const DOOR_REFUSALS: [&str; 3] = ["accept_rate", "address_connections", "address_rate"];
+pub(super) const DOOR_REFUSALS: [&str; 5] =
+    ["accept_rate", "address_connections", "address_rate", "not_a_proxy", "proxy_header"];
 /// In the order of `HedgeRefusal::ALL`.
 const HEDGE_REFUSALS: &[&str] = &[
     "retries_off",

@@ -56,6 +56,12 @@ const CHANGES: &[(&str, &str, &str)] = &[
     ("listeners[].per_address.request_burst", "5", OF_ADDRESSES),
     ("listeners[].per_address.ipv6_prefix", "56", OF_ADDRESSES),
     ("listeners[].per_address.addresses", "100", OF_ADDRESSES),
+    (
+        "listeners[].proxy_protocol.from",
+        r#"["10.0.0.1"]"#,
+        r#"listeners[].proxy_protocol.from=["10.0.0.2"]"#,
+    ),
+    ("listeners[].client_header", "X-Forwarded-For", r#"listeners[].trusted_peers=["10.0.0.0/8"]"#),
     ("listeners[].timeouts.first_byte", "1s", ""),
     ("listeners[].timeouts.head", "1s", ""),
     ("listeners[].timeouts.idle", "1s", ""),

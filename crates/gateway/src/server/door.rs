@@ -153,6 +153,11 @@ impl Door {
         done
     }
 
+    /// Refuses by a reset a connection that the policy is not asked of.
+    pub(super) fn refuse_untold(&self, socket: Wire, refusal: DoorRefusal) {
+        self.refuse(socket, refusal, Farewell::Reset);
+    }
+
     fn refuse(&self, socket: Wire, refusal: DoorRefusal, farewell: Farewell) {
         let place = match farewell {
             Farewell::Reset => None,
@@ -205,7 +210,8 @@ fn is_http1(begin: &[u8]) -> bool {
 
 fn text(refusal: DoorRefusal, seconds: u64) -> String {
     let (status, reason, code, detail) = match refusal {
-        DoorRefusal::AcceptRate => {
+        // The last two are never answered.
+        DoorRefusal::AcceptRate | DoorRefusal::NotAProxy | DoorRefusal::ProxyHeader => {
             (503, "Service Unavailable", "overloaded", "as many connections came as may come now")
         }
         DoorRefusal::AddressConnections | DoorRefusal::AddressRate => (

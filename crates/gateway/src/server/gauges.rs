@@ -94,6 +94,8 @@ impl ReasonCell {
 pub(crate) struct ConnectionGauges {
     /// By number; those of listeners that are gone stay.
     listeners: RwLock<Vec<Arc<ListenerGauges>>>,
+    /// Connections whose proxy has yet to say whose they are.
+    introducing: AtomicUsize,
     requests: AtomicUsize,
     tunnels: AtomicUsize,
     cut: AtomicUsize,
@@ -163,6 +165,7 @@ impl ConnectionGauges {
     pub(crate) fn new(listeners: usize) -> Self {
         Self {
             listeners: RwLock::new((0..listeners.max(1)).map(|_| Arc::default()).collect()),
+            introducing: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
             tunnels: AtomicUsize::new(0),
             cut: AtomicUsize::new(0),
@@ -192,6 +195,11 @@ impl ConnectionGauges {
     /// Addresses with connections of all listeners, where those of each are limited.
     pub(crate) fn addresses(&self) -> usize {
         self.listeners.read().iter().map(|listener| listener.addresses()).sum()
+    }
+
+    /// Connections whose proxy has yet to say whose they are; not among the open ones.
+    pub(crate) fn introducing(&self) -> usize {
+        self.introducing.load(Relaxed)
     }
 
     /// Requests whose answer has not wholly been handed to the connection.
@@ -289,6 +297,23 @@ impl ConnectionGauges {
 
     pub(super) fn on_abandon(&self) {
         self.requests_abandoned.fetch_add(1, Relaxed);
+    }
+}
+
+/// Counts a connection whose proxy has yet to say whose it is.
+#[derive(Debug)]
+pub(super) struct Introducing(Arc<ConnectionGauges>);
+
+impl Introducing {
+    pub(super) fn new(gauges: Arc<ConnectionGauges>) -> Self {
+        gauges.introducing.fetch_add(1, Relaxed);
+        Self(gauges)
+    }
+}
+
+impl Drop for Introducing {
+    fn drop(&mut self) {
+        self.0.introducing.fetch_sub(1, Relaxed);
     }
 }
 

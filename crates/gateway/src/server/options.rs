@@ -8,6 +8,7 @@ use std::time::Duration;
 use seawall_policy::DoorParams;
 
 use super::drain::DrainPhases;
+use crate::config::PeerRange;
 use crate::quota::IPV6_PREFIX;
 use crate::tls::ListenerTls;
 
@@ -58,6 +59,9 @@ pub(crate) struct ListenerOptions {
     pub door: DoorParams,
     /// Bits of an IPv6 address that tell callers apart. Default 64.
     pub ipv6_prefix: u8,
+    /// Whose connections begin with a header of the PROXY protocol; nobody else may connect then.
+    /// Default none: connections begin without.
+    pub proxies: Option<Arc<[PeerRange]>>,
     /// Which peers are trusted: one that abandons too many requests is told to close and finishes
     /// what it has, instead of being cut. Default none.
     pub is_trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
@@ -75,6 +79,7 @@ impl Default for ListenerOptions {
             max_age: Duration::from_secs(3600),
             door: DoorParams::OPEN,
             ipv6_prefix: IPV6_PREFIX,
+            proxies: None,
             is_trusted: Arc::new(|_| false),
             tls: None,
         }
@@ -89,6 +94,7 @@ impl fmt::Debug for ListenerOptions {
             .field("idle_timeout", &self.idle_timeout)
             .field("max_age", &self.max_age)
             .field("door", &self.door)
+            .field("proxies", &self.proxies)
             .field("ipv6_prefix", &self.ipv6_prefix)
             .finish_non_exhaustive()
     }

@@ -19,6 +19,7 @@ mod hedges;
 mod limits;
 mod malformed;
 mod observed;
+mod proxied;
 mod rates;
 mod readings;
 mod reloaded;

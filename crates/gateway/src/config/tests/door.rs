@@ -97,3 +97,36 @@ fn limits_of_an_address_arrive_with_their_bursts() {
     let answers = door("accept: {refuse: answer}, per_address: {connections: 9}");
     assert!(answers.answers && answers.accept.is_none());
 }
+
+#[test]
+fn who_names_callers_is_named_itself() {
+    let listener = |keys: &str| accepted(&listener_with(keys)).listeners.remove(0);
+    let behind = listener("proxy_protocol: {from: [10.0.0.0/8, '::1']}").proxies.unwrap();
+    assert_eq!(behind.len(), 2);
+    assert!(behind[0].contains("10.1.2.3".parse().unwrap()));
+    let named = listener("trusted_peers: [10.0.0.1], client_header: X-Forwarded-For");
+    assert_eq!(named.client_header.unwrap(), "x-forwarded-for");
+    for (keys, field, why) in [
+        ("proxy_protocol: {}", "proxy_protocol.from", "is missing"),
+        ("proxy_protocol: {from: []}", "proxy_protocol.from", "like [10.0.0.0/8]"),
+        ("proxy_protocol: {from: [lb.internal]}", "proxy_protocol.from[0]", "a range of addresses"),
+        ("client_header: X-Forwarded-For", "client_header", "without `trusted_peers`"),
+        ("trusted_peers: [::1], client_header: Forwarded", "client_header", "a list of addresses"),
+        ("trusted_peers: [::1], client_header: 'a b'", "client_header", "a list of addresses"),
+    ] {
+        let said = said(keys);
+        assert!(said.contains(&format!("error: listeners[0].{field}: ")), "{keys}: {said}");
+        assert!(said.contains(why), "{keys}: {said}");
+    }
+}
+
+#[test]
+fn limits_of_addresses_on_a_socket_are_warned_of_unless_a_proxy_names_them() {
+    let with = |keys: &str| {
+        let address = "address: 'unix:/run/a.sock', per_address: {request_rate: 5/s}";
+        warned(&format!("{MINIMAL}listeners:\n  - {{{address}{keys}}}\n"))
+    };
+    assert_eq!(with("")[0].0, "listeners[0].per_address");
+    assert_eq!(with(", proxy_protocol: {from: [127.0.0.1]}"), []);
+    assert_eq!(with(", trusted_peers: [127.0.0.1], client_header: X-Real-Ip"), []);
+}
