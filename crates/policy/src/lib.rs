@@ -33,6 +33,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod admission;
 mod backoff;
 mod balance;
 mod breaker;
@@ -60,6 +61,10 @@ mod time;
 pub mod units;
 mod utilisation;
 
+pub use admission::{
+    AdmissionCounters, AdmissionOptions, AdmissionParams, AdmissionQueue, Ask, Entry, Priority,
+    Shed, ShedReason, Tenant, TopTenant, Turn,
+};
 pub use backoff::{Backoff, BackoffOptions, Jitter};
 pub use balance::{Balance, LoadEstimate, SlowStartOptions, SlowStartParams, choose};
 pub use breaker::{

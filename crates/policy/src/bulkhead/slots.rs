@@ -10,8 +10,13 @@ use alloc::vec::Vec;
 pub struct Ticket(pub(super) u64);
 
 impl Ticket {
+    /// The running number and the place, which has to be below two million.
+    pub(crate) const fn new(number: u64, place: u64) -> Self {
+        Self((number << PLACE_BITS) | place)
+    }
+
     /// The place: small, and reused after its thing has left.
-    pub(super) fn place(self) -> usize {
+    pub(crate) fn place(self) -> usize {
         usize::try_from(self.0 & ((1 << PLACE_BITS) - 1)).unwrap_or(usize::MAX)
     }
 }
@@ -36,7 +41,7 @@ impl<T> Slots<T> {
             self.places.len() - 1
         });
         debug_assert!((place as u64) < 1 << PLACE_BITS, "knobs bound the number of places");
-        let ticket = Ticket((self.next << PLACE_BITS) | place as u64);
+        let ticket = Ticket::new(self.next, place as u64);
         self.next = self.next.wrapping_add(1);
         self.places[place] = Some((ticket, value));
         ticket
