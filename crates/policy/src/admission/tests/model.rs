@@ -100,8 +100,9 @@ impl Model {
             let oldest = self.class(class).first().map(|item| self.strain(item));
             self.backlogs[class].roll(now, oldest);
         }
-        let expired: Vec<_> =
+        let mut expired: Vec<_> =
             self.waiting.iter().filter(|item| item.until <= now).cloned().collect();
+        expired.sort_by_key(|item| item.until);
         expired.iter().for_each(|item| self.end(item, Err(ShedReason::Expired)));
     }
 
