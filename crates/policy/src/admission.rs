@@ -5,14 +5,14 @@
 //! makes that shorter; one caller that sends twenty times its share takes all of it. This queue
 //! serves those for whom it is still of use, by shares, and tells the others at once.
 //!
-//! - **Entry.** With a free slot and nobody waiting, a request is admitted. Otherwise it waits,
+//! - **Entered.** With a free slot and nobody waiting, a request is admitted. Otherwise it waits,
 //!   unless its tenant is over its rate, something that matters more waits in a standing queue, it
 //!   cannot start in time by the rate at which the queue is served, or the queue is full of what
 //!   has a better right to be there.
 //! - **Order.** Critical first; then the other priorities by weight (start-time fair queueing
 //!   over three of them); tenants within a priority by deficit round robin on cost (`rounds`);
 //!   within a tenant the oldest, and under a standing backlog the newest (`backlog`).
-//! - **Shedding.** A backlog that stands is kept at 1½ times the target by shedding its oldest;
+//! - **Shedding.** A backlog that stands is kept at twice the target by shedding its oldest;
 //!   critical ones are exempt. Judged for each tenant with something waiting, and for each
 //!   priority, where many tenants have one request each.
 //! - **Expiry.** Who waited until its time is up is told then, wherever it stands (`timers`).
@@ -65,7 +65,7 @@ use crate::rate::KeyedRate;
 use crate::time::Timestamp;
 
 pub use params::{AdmissionOptions, AdmissionParams};
-pub use terms::{AdmissionCounters, Ask, Entry, Priority, Shed, ShedReason, Tenant, Turn};
+pub use terms::{AdmissionCounters, Ask, Entered, Priority, Shed, ShedReason, Tenant, Turn};
 pub use top::TopTenant;
 
 use backlog::Backlog;
@@ -200,7 +200,7 @@ impl AdmissionQueue {
         params: &AdmissionParams,
         ask: Ask,
         has_room: bool,
-    ) -> Entry {
+    ) -> Entered {
         let now = self.advance(now);
         self.served.come();
         let ask = ask.within_bounds();
@@ -212,20 +212,20 @@ impl AdmissionQueue {
                 return Err(Shed::of(ShedReason::Expired));
             }
             if has_room && self.waiting == 0 {
-                return Ok(Entry::Admitted);
+                return Ok(Entered::Admitted);
             }
             let let_in = self.let_in(now, params, &ask, until);
             let_in.inspect_err(|_| self.give_rate_back(params, &ask))?;
-            Ok(Entry::Queued(self.push(now, params, &ask, until), until))
+            Ok(Entered::Queued(self.push(now, params, &ask, until), until))
         });
         let counters = &mut self.classes[class].counters;
         entered.map_or_else(
             |shed| {
                 counters.shed[shed.reason as usize] += 1;
-                Entry::Rejected(shed)
+                Entered::Rejected(shed)
             },
             |entry| {
-                counters.admitted += u64::from(entry == Entry::Admitted);
+                counters.admitted += u64::from(entry == Entered::Admitted);
                 entry
             },
         )

@@ -62,7 +62,7 @@ pub mod units;
 mod utilisation;
 
 pub use admission::{
-    AdmissionCounters, AdmissionOptions, AdmissionParams, AdmissionQueue, Ask, Entry, Priority,
+    AdmissionCounters, AdmissionOptions, AdmissionParams, AdmissionQueue, Ask, Entered, Priority,
     Shed, ShedReason, Tenant, TopTenant, Turn,
 };
 pub use backoff::{Backoff, BackoffOptions, Jitter};

@@ -10,8 +10,8 @@
 //! target    = min(500 ms, a quarter of the patience)
 //! least     = the least strain of an interval of 100 ms
 //! backlog   from   two intervals in a row with least > 1, the second not below the two before it
-//!           until  an interval with least ≤ ½
-//! shed      who waited longer than the target, for an interval; from then on 1½ times the target
+//!           until  three intervals in a row with least ≤ ½
+//! shed      who waited longer than the target, for an interval; from then on twice the target
 //! ```
 //!
 //! - **A least below the last one is a burst that drains**, and no backlog. It is compared with
@@ -19,9 +19,9 @@
 //! - **While nothing leaves** there is nothing to compare: a stall of 600 ms is not yet a backlog.
 //!   After 1 s without a departure the age of the oldest counts.
 //! - **Once it stands**, what is served is the newest, so the wait of the *oldest* is looked at. It
-//!   is kept at 1½ times the target by shedding and falls to half of it when the queue empties by
-//!   itself; between those two nothing flaps. Without the distance (shedding at the target, leaving
-//!   at the target) a server with four times its load comes to 72 % of what it can do.
+//!   is kept at twice the target by shedding, and falls to half of it when the queue empties by
+//!   itself. Shedding to the target and leaving below it, a server with four times its load flaps
+//!   between the two and comes to 72 % of what it can do.
 
 use crate::time::Timestamp;
 
@@ -44,7 +44,10 @@ enum State {
     Healthy,
     /// In the first interval of a backlog.
     Found,
-    Standing,
+    Standing {
+        /// Intervals in a row, up to the last, in which it was low.
+        low: u8,
+    },
 }
 
 impl Backlog {
@@ -52,7 +55,7 @@ impl Backlog {
     pub(super) fn new(now: Timestamp) -> Self {
         let now = now.as_nanos();
         Self {
-            ends: now.saturating_add(INTERVAL),
+            ends: end_of(now),
             left_at: now,
             least: UNKNOWN,
             before: [UNKNOWN; 2],
@@ -70,7 +73,7 @@ impl Backlog {
         match self.state {
             State::Healthy => false,
             State::Found => strain > TARGET,
-            State::Standing => strain > TARGET_STANDING,
+            State::Standing { .. } => strain > TARGET_STANDING,
         }
     }
 
@@ -104,20 +107,28 @@ impl Backlog {
         self.state = self.judge(least);
         self.before = [least, self.before[0]];
         self.least = UNKNOWN;
-        self.ends = now.saturating_add(INTERVAL);
+        self.ends = end_of(now);
     }
 
     fn judge(&self, least: u32) -> State {
         let [last, before_last] = self.before;
         let is_above = |least: u32| least != UNKNOWN && least > TARGET;
+        let is_low = least <= TARGET_LEFT;
         let drains = least < last || (before_last != UNKNOWN && least < before_last);
         match self.state {
             State::Healthy if is_above(least) && is_above(last) && !drains => State::Found,
             State::Healthy => State::Healthy,
-            State::Found | State::Standing if least <= TARGET_LEFT => State::Healthy,
-            State::Found | State::Standing => State::Standing,
+            State::Standing { low } if is_low && low + 1 == LOW_MAX => State::Healthy,
+            State::Standing { low } if is_low => State::Standing { low: low + 1 },
+            State::Found if is_low => State::Standing { low: 1 },
+            State::Found | State::Standing { .. } => State::Standing { low: 0 },
         }
     }
+}
+
+/// Intervals end together, so that a class of one tenant is judged as that one is.
+const fn end_of(now: u64) -> u64 {
+    (now / INTERVAL + 1).saturating_mul(INTERVAL)
 }
 
 /// Nobody left in the interval.
@@ -125,9 +136,11 @@ const UNKNOWN: u32 = u32::MAX;
 /// In thousandths of an entry's target. Source: seawall-defaults (docs/overload.md).
 const TARGET: u32 = 1_000;
 /// Source: seawall-defaults (docs/overload.md).
-const TARGET_STANDING: u32 = 1_500;
+const TARGET_STANDING: u32 = 2_000;
 /// Source: seawall-defaults (docs/overload.md).
 const TARGET_LEFT: u32 = 500;
+/// Source: seawall-defaults (docs/overload.md).
+const LOW_MAX: u8 = 3;
 /// 100 ms. Source: folly-codel.
 pub(super) const INTERVAL: u64 = 100_000_000;
 /// 1 s. Source: seawall-defaults.
@@ -177,9 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_an_interval_of_half_the_target_and_not_before() {
-        let leasts = [1_001, 1_002, 501, 900, 500, 501].map(Some);
-        assert_eq!(stands(&leasts), [false, true, true, true, false, false]);
+    fn it_ends_with_three_intervals_of_half_the_target_and_not_before() {
+        let leasts = [1_001, 1_002, 500, 500, 501, 500, 0, 500, 501].map(Some);
+        let (yes, no) = (true, false);
+        assert_eq!(stands(&leasts), [no, yes, yes, yes, yes, yes, yes, no, no]);
     }
 
     #[test]
@@ -192,18 +206,20 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_in_which_nobody_waits_ends_it() {
+    fn intervals_in_which_nobody_waits_end_it() {
         let mut backlog = Backlog::new(at(0));
         for now in [0, 100, 200] {
             backlog.observe(at(now), 2_000);
         }
         assert!(backlog.stands());
-        backlog.roll(at(300), None);
+        [300, 400].into_iter().for_each(|now| backlog.roll(at(now), None));
+        assert!(backlog.stands());
+        backlog.roll(at(500), None);
         assert!(!backlog.stands());
     }
 
     #[test]
-    fn it_sheds_to_the_target_at_first_and_then_to_half_as_much_again() {
+    fn it_sheds_to_the_target_at_first_and_then_to_twice_that() {
         let mut backlog = Backlog::new(at(0));
         assert!(!backlog.sheds(9_000));
         backlog.observe(at(0), 1_200);
@@ -211,6 +227,6 @@ mod tests {
         backlog.roll(at(200), Some(1_200));
         assert_eq!([1_000, 1_001].map(|strain| backlog.sheds(strain)), [false, true]);
         backlog.roll(at(300), Some(1_000));
-        assert_eq!([1_001, 1_500, 1_501].map(|strain| backlog.sheds(strain)), [false, false, true]);
+        assert_eq!([1_001, 2_000, 2_001].map(|strain| backlog.sheds(strain)), [false, false, true]);
     }
 }

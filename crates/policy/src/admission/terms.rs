@@ -91,7 +91,7 @@ impl Ask {
 /// The answer to one who would enter.
 #[must_use = "an admitted request holds a slot, a queued one a place"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum Entered {
     /// Go, at once.
     Admitted,
     /// Wait to be woken, at the latest until this time.

@@ -44,7 +44,7 @@ impl Rig {
         Self::new(AdmissionOptions { queue, ..AdmissionOptions::default() })
     }
 
-    fn enter(&mut self, now: u64, ask: Ask) -> Entry {
+    fn enter(&mut self, now: u64, ask: Ask) -> Entered {
         let entry = self.queue.enter(at(now), &self.params, ask, false);
         self.queue.check();
         entry
@@ -52,14 +52,14 @@ impl Rig {
 
     fn wait(&mut self, now: u64, ask: Ask) -> Ticket {
         match self.enter(now, ask) {
-            Entry::Queued(ticket, _) => ticket,
+            Entered::Queued(ticket, _) => ticket,
             other => panic!("{other:?}"),
         }
     }
 
     fn refused(&mut self, now: u64, ask: Ask) -> ShedReason {
         match self.enter(now, ask) {
-            Entry::Rejected(shed) => shed.reason,
+            Entered::Rejected(shed) => shed.reason,
             other => panic!("{other:?}"),
         }
     }
@@ -113,10 +113,10 @@ fn rejected(reason: ShedReason) -> Turn {
 fn with_room_and_nobody_waiting_it_is_admitted_and_otherwise_it_waits() {
     let mut rig = Rig::of(8);
     let plain = ask(1, 0, 1_000);
-    assert_eq!(rig.queue.enter(at(0), &rig.params, plain, true), Entry::Admitted);
+    assert_eq!(rig.queue.enter(at(0), &rig.params, plain, true), Entered::Admitted);
     let first = rig.wait(0, plain);
     let second = rig.queue.enter(at(0), &rig.params, plain, true);
-    assert!(matches!(second, Entry::Queued(..)), "the slot is the first one's");
+    assert!(matches!(second, Entered::Queued(..)), "the slot is the first one's");
     assert_eq!(rig.next(1), Some(first));
     assert_eq!(rig.woken(), [first]);
     assert_eq!(rig.claim(1, first), Turn::Admitted);
@@ -173,7 +173,7 @@ fn deadlines_count_in_quarters_of_a_millisecond_rounded_down() {
     let mut rig = Rig::of(8);
     let until = Timestamp::from_nanos(10_499_999);
     let entry = rig.queue.enter(at(0), &rig.params, Ask::new(until), false);
-    assert!(matches!(entry, Entry::Queued(_, until) if until.as_nanos() == 10_250_000));
+    assert!(matches!(entry, Entered::Queued(_, until) if until.as_nanos() == 10_250_000));
     let soon = Ask::new(Timestamp::from_nanos(249_999));
     assert_eq!(rig.refused(0, soon), ShedReason::Expired);
 }
@@ -185,7 +185,7 @@ fn every_wait_ends_at_its_time_however_far_away_that_is() {
     // On each level of the wheel, at both edges of a slot.
     let ends = [1, 15, 16, 17, 1_023, 1_024, 1_025, 65_535, 65_536, 65_537, 3_599_999, 3_600_000];
     let tickets: Vec<_> = ends.iter().map(|&end| rig.wait(0, ask(end, 0, end))).collect();
-    assert!(matches!(rig.enter(0, ask(9, 0, 9_000_000)), Entry::Queued(_, until)
+    assert!(matches!(rig.enter(0, ask(9, 0, 9_000_000)), Entered::Queued(_, until)
         if until == at(3_600_000)));
     for (end, ticket) in ends.into_iter().zip(tickets).take(11) {
         rig.timeout(end - 1);
@@ -287,7 +287,10 @@ fn what_cannot_start_in_time_is_refused_after_twenty_starts_but_for_one_a_second
     assert_eq!(rig.refused(200, ask(1, 200, 209)), ShedReason::TooLate);
     let just = rig.wait(200, ask(1, 200, 211));
     assert!(!rig.cancel(200, just));
-    assert!(matches!(rig.enter(200, ask(2, 200, 20)), Entry::Queued(..)), "another tenant's turn");
+    assert!(
+        matches!(rig.enter(200, ask(2, 200, 20)), Entered::Queued(..)),
+        "another tenant's turn"
+    );
     assert_eq!(rig.refused(999, ask(1, 999, 100)), ShedReason::TooLate);
     rig.wait(1_000, ask(1, 1_000, 100));
     assert!(rig.queue.backlog_time().unwrap() > ms(200));
@@ -305,7 +308,7 @@ fn a_tenant_over_its_rate_is_told_when_to_come_again_and_nothing_is_lost_by_othe
     assert!(!rig.cancel(0, first));
     rig.wait(0, ask(1, 0, 900));
     let shed = Shed { reason: ShedReason::OverRate, retry_after: Some(ms(100)) };
-    assert_eq!(rig.enter(0, ask(1, 0, 900)), Entry::Rejected(shed));
+    assert_eq!(rig.enter(0, ask(1, 0, 900)), Entered::Rejected(shed));
     assert_eq!(rig.refused(0, ask(2, 0, 900)), ShedReason::Full, "another tenant's rate");
 }
 
@@ -327,7 +330,7 @@ fn more_expiries_than_one_operation_does_are_done_by_the_next() {
     let mut rig = Rig::of(4_096);
     for n in 0..2_000 {
         let queued = rig.queue.enter(at(0), &rig.params, ask(n % 7, 0, 100), false);
-        assert!(matches!(queued, Entry::Queued(..)));
+        assert!(matches!(queued, Entered::Queued(..)));
     }
     rig.timeout(100);
     let left = rig.queue.waiting();
@@ -349,7 +352,7 @@ fn memory_is_that_of_the_highest_use_whoever_comes() {
     for n in 0..100_000_u64 {
         // Each is a tenant that nobody has seen before.
         let now = n / 100;
-        if let Entry::Queued(..) = rig.queue.enter(at(now), &rig.params, ask(n, now, 30), false)
+        if let Entered::Queued(..) = rig.queue.enter(at(now), &rig.params, ask(n, now, 30), false)
             && n % 3 == 0
         {
             let _ = rig.queue.next(at(now), &rig.params);

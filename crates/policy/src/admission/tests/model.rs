@@ -162,23 +162,29 @@ impl Model {
         self.settle(flow)
     }
 
-    fn enter(&mut self, now: Timestamp, ask: Ask, has_room: bool, ticket: Option<Ticket>) -> Entry {
+    fn enter(
+        &mut self,
+        now: Timestamp,
+        ask: Ask,
+        has_room: bool,
+        ticket: Option<Ticket>,
+    ) -> Entered {
         self.advance(now);
         self.served.come();
         let now = self.now;
         let until = ask.until.min(now.after(self.params.options().patience));
         if until <= now {
-            return Entry::Rejected(Shed::of(ShedReason::Expired));
+            return Entered::Rejected(Shed::of(ShedReason::Expired));
         }
         if has_room && self.waiting.is_empty() {
-            return Entry::Admitted;
+            return Entered::Admitted;
         }
         let flow = (ask.tenant.0, ask.priority.class());
         if let Err(reason) = self.let_in(flow, &ask, until) {
-            return Entry::Rejected(Shed::of(reason));
+            return Entered::Rejected(Shed::of(reason));
         }
         // The number of a ticket is the queue's affair.
-        let Some(ticket) = ticket else { return Entry::Admitted };
+        let Some(ticket) = ticket else { return Entered::Admitted };
         let patience = now.until(until);
         let learned = self.served.learned(now).map_or(patience, |learned| patience.min(learned));
         let target = self.params.target(learned);
@@ -198,7 +204,7 @@ impl Model {
             let share = Share { weight, since, left: 0, round, in_round, in_size, backlog };
             self.flows.insert(flow, share);
         }
-        Entry::Queued(ticket, until)
+        Entered::Queued(ticket, until)
     }
 
     fn let_in(
@@ -373,8 +379,8 @@ proptest! {
                     let entry = rig.queue.enter(at(now), &rig.params, ask, has_room);
                     rig.queue.check();
                     let ticket = match entry {
-                        Entry::Queued(ticket, _) => Some(ticket),
-                        Entry::Admitted | Entry::Rejected(_) => None,
+                        Entered::Queued(ticket, _) => Some(ticket),
+                        Entered::Admitted | Entered::Rejected(_) => None,
                     };
                     prop_assert_eq!(entry, model.enter(at(now), ask, has_room, ticket));
                     tickets.extend(ticket);
