@@ -18,9 +18,9 @@
 //! - **Expiry.** Who waited until its time is up is told then, wherever it stands (`timers`).
 //! - **Full.** The largest consumer (cost by weight) of the lowest priority loses what it would be
 //!   served last, and that may be what comes.
-//! - **Too late.** Decided on 20 starts younger than 30 s or not at all, against the caller's
-//!   favour never: other tenants count only as far as they are sure to be served first. One a
-//!   second enters regardless.
+//! - **Too late.** Decided on 20 starts younger than 30 s or not at all, and in doubt for the
+//!   caller: others count only as far as they are sure to be served first. One a second enters
+//!   regardless.
 //!
 //! It owns no limit: whoever does calls [`next`](AdmissionQueue::next) while a slot is free.
 //! [`pop_woken`](AdmissionQueue::pop_woken) yields the tickets decided since it was last drained;
@@ -29,9 +29,9 @@
 //!
 //! Bounds: `queue` waiting, and with those decided and not claimed twice that; one flow for each
 //! tenant that has something waiting. Every operation costs the same whatever the number of
-//! tenants and of those that wait, and none does more than [`WORK_MAX`] expiries at once: what is left
-//! over is done by the next, and [`next_deadline`](AdmissionQueue::next_deadline) is in the past
-//! until then. Memory is that of the highest use, taken in chunks, and is kept.
+//! tenants and of those that wait, and none ends more than [`WORK_MAX`] waits at once: what is left
+//! is done by the next, and [`next_deadline`](AdmissionQueue::next_deadline) is in the past until
+//! then. Memory is that of the highest use, taken in chunks, and is kept.
 //!
 //! | option | default | range | source |
 //! |---|---|---|---|
