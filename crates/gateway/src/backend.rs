@@ -20,7 +20,9 @@ use crate::metrics::{
 };
 use crate::queues::queues;
 use crate::reload::{Reloader, Status};
-use crate::server::{Answers, CloseReason, ConnectionGauges, DrainPhase, DrainView, Server};
+use crate::server::{
+    Answers, CloseReason, ConnectionGauges, DrainPhase, DrainView, Server, overflows, waiting,
+};
 use crate::tls::CertificateView;
 
 /// The gateway as operators see it.
@@ -224,7 +226,13 @@ impl Source for Scraped {
         snapshot.access_log_dropped = self.gateway.access_log.dropped();
         collect_tls(&self.gateway, snapshot);
         let listeners = self.connections.listeners();
-        for (number, (counts, into)) in listeners.iter().zip(&mut snapshot.listeners).enumerate() {
+        let inodes: Vec<_> = listeners.iter().map(|it| it.inode()).collect();
+        let backlogs = waiting(&inodes);
+        snapshot.listen_overflows = overflows();
+        let listeners = listeners.iter().zip(backlogs);
+        for (number, ((counts, backlog), into)) in
+            listeners.zip(&mut snapshot.listeners).enumerate()
+        {
             let index = self.gateway.listeners.iter().position(|known| *known == number);
             let tls = index.and_then(|index| self.gateway.tls.listener(index));
             *into = ListenerView {
@@ -234,6 +242,7 @@ impl Source for Scraped {
                 refused: counts.refused(),
                 answered: counts.answered(),
                 evicted: counts.evicted(),
+                backlog,
                 closed: CloseReason::ALL.map(|reason| counts.closed(reason)),
                 handshakes: tls.map(|tls| tls.counts()),
             };
@@ -261,7 +270,7 @@ impl Source for Scraped {
 
 fn collect_tls(gateway: &Gateway, snapshot: &mut Snapshot) {
     let tls = &gateway.tls;
-    snapshot.handshakes = tls.serves().then(|| tls.handshakes().0 as u64);
+    snapshot.handshakes = tls.serves().then(|| tls.handshakes().taken as u64);
     let end = |view: CertificateView| Some((view.path, view.not_after?));
     snapshot.certificates = tls.certificates().into_iter().filter_map(end).collect();
     snapshot.tls_reloads = tls.reloads().into();

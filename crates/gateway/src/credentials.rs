@@ -117,7 +117,7 @@ fn from_file(
 async fn read_apart(file: &CredentialFile, one: Arc<Semaphore>) -> Result<Credential, String> {
     let place = one.try_acquire_owned().map_err(|_| "a place that can be read: it hangs")?;
     let file = file.clone();
-    let read = tokio::task::spawn_blocking(move || {
+    let read = crate::blocking::apart(move || {
         let _place = place;
         file.read()
     });

@@ -20,6 +20,7 @@ mod admin;
 mod answer;
 mod authority;
 mod backend;
+mod blocking;
 mod body;
 mod boot;
 mod calendar;

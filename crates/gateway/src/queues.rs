@@ -4,10 +4,12 @@
 //! `docs/queues.md`, which also names the bounds within one request or connection.
 
 use crate::admin::QueueView;
-use crate::config::Protocol;
+use crate::blocking;
+use crate::config::{Listener, Protocol};
 use crate::gateway::{Gateway, Upstream, millis};
 use crate::reload::READINGS_MAX;
-use crate::server::{Answers, BACKLOG, ConnectionGauges};
+use crate::server::{Answers, BACKLOG, ConnectionGauges, H2_SEND_BYTES, waiting};
+use crate::upgrade;
 
 /// All of them but those of the admin port, which lists its own.
 pub(crate) fn queues(
@@ -25,7 +27,7 @@ pub(crate) fn queues(
             "the connection is reset without an answer",
         )
     });
-    queues.extend(shared(gateway));
+    queues.extend(shared(gateway, max_connections as u64));
     for upstream in &gateway.upstreams {
         queues.extend(calls(gateway, upstream));
         queues.extend(routes(gateway, upstream));
@@ -79,6 +81,24 @@ fn downstream(
             streams,
             "the stream is refused: REFUSED_STREAM",
         ),
+        row(
+            "bytes to be sent of each HTTP/2 stream of a caller",
+            H2_SEND_BYTES as u64,
+            "nothing more is taken from the upstream; ended by the stall limit",
+        ),
+        QueueView {
+            depth: Some(connections.tunnels() as u64),
+            ..row(
+                "tunnels",
+                streams_of_all(gateway),
+                "the answer is replaced: 503, problem overloaded",
+            )
+        },
+        row(
+            "bytes in each tunnel, each way",
+            upgrade::BUFFER as u64,
+            "nothing more is read from the other side; ended by the stall limit",
+        ),
         QueueView {
             depth: Some(gateway.replay.bytes()),
             ..row(
@@ -88,19 +108,35 @@ fn downstream(
             )
         },
     ];
-    let listeners = gateway.config.listeners.iter();
-    queues.extend(listeners.map(|listener| {
-        row(
+    queues.extend(backlogs(gateway, connections));
+    queues
+}
+
+/// Tunnels and long streams there may be to all upstreams.
+fn streams_of_all(gateway: &Gateway) -> u64 {
+    let streams = gateway.upstreams.iter().map(|it| u64::from(it.config.bulkhead.max_streams));
+    streams.fold(0, u64::saturating_add)
+}
+
+/// What the kernel holds for each listener.
+fn backlogs(gateway: &Gateway, connections: &ConnectionGauges) -> Vec<QueueView> {
+    let known = connections.listeners();
+    let inode = |number: &usize| known.get(*number).map_or(0, |listener| listener.inode());
+    let inodes: Vec<_> = gateway.listeners.iter().map(inode).collect();
+    let listeners = gateway.config.listeners.iter().zip(waiting(&inodes));
+    let backlog = |(listener, depth): (&Listener, Option<u64>)| QueueView {
+        depth,
+        ..row(
             format!("kernel backlog of {}", listener.address),
             u64::from(BACKLOG.unsigned_abs()),
             "the kernel leaves the caller's SYN unanswered",
         )
-    }));
-    queues
+    };
+    listeners.map(backlog).collect()
 }
 
 /// What all requests share.
-fn shared(gateway: &Gateway) -> Vec<QueueView> {
+fn shared(gateway: &Gateway, max_connections: u64) -> Vec<QueueView> {
     let resolver = gateway.resolver.stats();
     let of_writer = |(depth, bound): (usize, usize), name| QueueView {
         depth: Some(depth as u64),
@@ -117,14 +153,24 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
     let (kinds, most_kinds) = gateway.unmatched.kinds();
     // For all and for each upstream, by the admin port and by the file.
     let most_offs = 2 * (gateway.upstreams.len() as u64 + 1);
-    let (handshakes, most_handshakes) = gateway.tls.handshakes();
+    let shaking = gateway.tls.handshakes();
+    let now = gateway.clock.now();
     queues.extend([
         QueueView {
-            depth: Some(handshakes as u64),
+            depth: Some(shaking.taken as u64),
+            oldest_ms: shaking.oldest.map(|since| millis(now.since(since))),
             ..row(
                 "TLS handshakes of callers",
-                most_handshakes as u64,
+                shaking.most as u64,
                 "the handshake waits, and is given up when the time for a head is over",
+            )
+        },
+        QueueView {
+            depth: Some(shaking.waiting as u64),
+            ..row(
+                "TLS handshakes that wait for a place",
+                max_connections,
+                "cannot be: each has a place among the connections of callers",
             )
         },
         QueueView {
@@ -139,12 +185,15 @@ fn shared(gateway: &Gateway) -> Vec<QueueView> {
                 "the one asked for least recently is forgotten; while all are pending, no connect",
             )
         },
-        row(
-            "blocking threads",
-            lookups + files + proofs,
-            "cannot be: one for each name lookup, one that looks at each file, one that reads it, \
-             and those that hang",
-        ),
+        QueueView {
+            depth: Some(blocking::at_work() as u64),
+            ..row(
+                "blocking threads",
+                lookups + files + proofs,
+                "cannot be: one for each name lookup, one that looks at each file, one that reads \
+                 it, and those that hang",
+            )
+        },
         QueueView {
             depth: Some(gateway.kill_switch.list().len() as u64),
             ..row("retries switched off", most_offs, "cannot be; a new word replaces the old one")

@@ -355,7 +355,7 @@ pub(crate) async fn watch_file(reloader: &Reloader) {
     let Some(path) = reloader.gateway().config.origin.file().map(Path::to_owned) else { return };
     let read = path.clone();
     let is_pipe = move || std::fs::metadata(read).is_ok_and(|known| !known.is_file());
-    if tokio::task::spawn_blocking(is_pipe).await.unwrap_or(false) {
+    if crate::blocking::apart(is_pipe).await.unwrap_or(false) {
         return;
     }
     let mut watch = FileWatch::new(LOOK_EVERY, MAX_BYTES);

@@ -27,6 +27,7 @@
 
 mod abandon;
 mod accept;
+mod backlog;
 mod bind;
 mod conn;
 mod control;
@@ -57,7 +58,9 @@ use seawall::Clock;
 use seawall_policy::Timestamp;
 use tokio::sync::{Notify, mpsc, watch as channel};
 
+pub(crate) use backlog::{overflows, waiting};
 pub(crate) use bind::{BACKLOG, bind, max_connections_default, raise_file_limit};
+pub(crate) use conn::H2_SEND_BYTES;
 pub(crate) use control::{Change, Control, Listening};
 pub(crate) use door::{Answers, TooManyRequests};
 pub(crate) use drain::{
@@ -191,6 +194,7 @@ impl Server {
     {
         let index = listening.number;
         self.gauges.grow(index + 1);
+        self.gauges.on_listen(index, listener.inode());
         let settings = Arc::new(ArcSwap::from_pointee(self.settings(&listening.options)));
         let view = channel::Sender::new(DrainView::SERVING);
         let drain = view.subscribe();

@@ -127,4 +127,4 @@ async fn pump(
 }
 
 /// Bytes carried at once, each way.
-const BUFFER: usize = 16 * 1024;
+pub(crate) const BUFFER: usize = 16 * 1024;

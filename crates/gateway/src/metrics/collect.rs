@@ -222,6 +222,9 @@ impl<'a> Scrape<'a> {
             Family::AccessLogDropped => one(Number::Whole(snapshot.access_log_dropped)),
             Family::DownstreamClosed => self.closed(),
             Family::DownstreamRefused => self.refused(),
+            Family::ListenBacklog => self.backlogs(),
+            Family::ListenOverflows => known(snapshot.listen_overflows.map(|[full, _]| full)),
+            Family::ListenDrops => known(snapshot.listen_overflows.map(|[_, lost]| lost)),
             Family::TlsHandshakes
             | Family::TlsHandshakesInProgress
             | Family::TlsCertificateEnd

@@ -38,6 +38,8 @@ pub(crate) struct Snapshot {
     pub(crate) lookups: [u64; 2],
     /// Answers past their time that were used since the start.
     pub(crate) stale_answers: u64,
+    /// Connections that the kernel had no room for, and all that were lost, if it tells.
+    pub(crate) listen_overflows: Option<[u64; 2]>,
     /// The configuration in force.
     pub config: ConfigView,
     /// One for each listener.
@@ -74,6 +76,8 @@ pub(crate) struct ListenerView {
     pub(crate) answered: u64,
     /// Addresses that were forgotten while they owed something.
     pub(crate) evicted: u64,
+    /// Connections that wait in the kernel, if it tells.
+    pub(crate) backlog: Option<u64>,
     /// Ended since the start, by reason.
     pub(crate) closed: [u64; CloseReason::ALL.len()],
     /// Handshakes since the start, by result, if it has TLS.

@@ -390,6 +390,30 @@ pub(super) const TABLE: &[Row] = &[
         "Connections that could not be accepted (mostly: no file descriptor left)",
     ),
     Row::new(
+        Family::ListenBacklog,
+        "seawall_listen_backlog",
+        GAUGE,
+        LISTENER,
+        "Connections that the kernel holds and nobody has accepted yet; absent for a unix: socket, \
+         and where it is not told",
+    ),
+    Row::new(
+        Family::ListenOverflows,
+        "seawall_listen_overflows",
+        COUNTER,
+        &[],
+        "Connections for which a full backlog had no room, of all listeners of the network \
+         namespace since the system started; absent where it is not told",
+    ),
+    Row::new(
+        Family::ListenDrops,
+        "seawall_listen_drops",
+        COUNTER,
+        &[],
+        "Connections lost before anybody could accept them, those among them; absent where it is \
+         not told",
+    ),
+    Row::new(
         Family::TlsHandshakes,
         "seawall_tls_handshakes",
         COUNTER,

@@ -64,7 +64,9 @@ impl Source for Given {
         snapshot.access_log_dropped = 41;
         snapshot.handshakes = Some(1);
         snapshot.certificates = vec![("/tls.crt".to_owned(), 4_102_444_800)];
+        snapshot.listen_overflows = Some([16, 17]);
         let listener = &mut snapshot.listeners[0];
+        listener.backlog = Some(18);
         listener.handshakes = Some(Default::default());
         (listener.open, listener.accepted, listener.accept_errors) = (13, 14, 15);
         listener.closed[CloseReason::Abuse as usize] = 16;

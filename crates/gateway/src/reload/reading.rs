@@ -45,7 +45,7 @@ impl Readings {
             let why = format!("{READINGS_MAX} readings of the file, or of one it names, hang");
             return Err(why.into());
         };
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = crate::blocking::apart(move || {
             let _place = place;
             reading()
         });

@@ -143,6 +143,7 @@ fn http2_builder(
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .max_concurrent_streams(options.h2_streams)
+        .max_send_buf_size(H2_SEND_BYTES)
         .max_header_list_size(u32::try_from(options.head_bytes).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(RESET_BEFORE_ACCEPT_MAX)
         .max_local_error_reset_streams(RESET_FOR_ERROR_MAX);
@@ -336,6 +337,8 @@ const HTTP1_BUFFER_MIN: usize = 8192;
 /// An HTTP/2 peer that is still there answers. Source: hyper `keep_alive_timeout` for the second.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes of an answer that wait to be sent, of each stream. Source: hyper `max_send_buf_size`.
+pub(crate) const H2_SEND_BYTES: usize = 400 * 1024;
 /// Streams reset before we took them. Source: h2 `DEFAULT_REMOTE_RESET_STREAM_MAX`.
 const RESET_BEFORE_ACCEPT_MAX: usize = 20;
 /// Streams we reset for the peer's errors. Source: h2 `DEFAULT_LOCAL_RESET_COUNT_MAX`.

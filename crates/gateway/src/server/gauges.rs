@@ -116,6 +116,8 @@ pub(crate) struct ListenerGauges {
     answered: AtomicU64,
     addresses: AtomicUsize,
     evicted: AtomicU64,
+    /// Of its socket; 0 if the system tells none.
+    inode: AtomicU64,
 }
 
 impl ListenerGauges {
@@ -147,6 +149,11 @@ impl ListenerGauges {
     /// Addresses with connections, where those of each are limited.
     pub(crate) fn addresses(&self) -> usize {
         self.addresses.load(Relaxed)
+    }
+
+    /// What the system knows its socket by; 0 if it tells nothing.
+    pub(crate) fn inode(&self) -> u64 {
+        self.inode.load(Relaxed)
     }
 
     /// Addresses that were forgotten while they owed something.
@@ -208,7 +215,7 @@ impl ConnectionGauges {
     }
 
     /// Open connections that were upgraded.
-    pub(super) fn tunnels(&self) -> usize {
+    pub(crate) fn tunnels(&self) -> usize {
         self.tunnels.load(Relaxed)
     }
 
@@ -225,6 +232,11 @@ impl ConnectionGauges {
     /// When the last request began; the origin if none did.
     pub(crate) fn last_request(&self) -> Timestamp {
         Timestamp::from_nanos(self.last_request.load(Relaxed))
+    }
+
+    /// The socket on which a listener listens from now on.
+    pub(super) fn on_listen(&self, listener: usize, inode: Option<u64>) {
+        self.listeners.read()[listener].inode.store(inode.unwrap_or(0), Relaxed);
     }
 
     pub(super) fn on_accept(&self, listener: usize) {

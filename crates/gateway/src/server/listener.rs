@@ -75,6 +75,14 @@ impl Listener {
         }
     }
 
+    /// What the system knows it by, if it is a port.
+    pub(super) fn inode(&self) -> Option<u64> {
+        match self {
+            Self::Tcp(listener) => rustix::fs::fstat(listener).ok().map(|found| found.st_ino),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// The port it took, if it is one.
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self {

@@ -57,7 +57,7 @@ pub(crate) async fn shake(
         return Shaken::Failed;
     }
     let shaking = async {
-        let _place = tls.places.take(peer).await;
+        let _place = tls.places.take(first_byte, peer).await;
         let acceptor = TlsAcceptor::from(tls.config());
         acceptor.accept(socket.unread(first)).into_fallible().await
     };

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::certificate::CertificateView;
 use super::files::{Contents, FILE_BYTES_MAX, FileError};
-use super::places::{HANDSHAKES_MAX, Places};
+use super::places::{Places, Shaking};
 use super::server::ListenerTls;
 use super::{UpstreamTls, client, provider, server};
 use crate::config::{self, Alpn, GatewayConfig, Protocol};
@@ -199,8 +199,8 @@ impl TlsStore {
     }
 
     /// Handshakes of callers under way, and as many as may be.
-    pub(crate) fn handshakes(&self) -> (usize, usize) {
-        (self.places.taken(), HANDSHAKES_MAX)
+    pub(crate) fn handshakes(&self) -> Shaking {
+        self.places.shaking()
     }
 
     /// Material put to use since the start, and files that could not be.
@@ -236,7 +236,7 @@ impl TlsStore {
                 let _place = place;
                 store.look()
             };
-            tokio::task::spawn_blocking(look).await.unwrap_or_default()
+            crate::blocking::apart(look).await.unwrap_or_default()
         };
         timeout(READING, look).await.unwrap_or_else(|_| {
             let why = format!("reading the files took longer than {READING:?}");

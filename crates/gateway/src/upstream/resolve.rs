@@ -286,7 +286,7 @@ impl Inner {
             }
         }
         let (inner, asked) = (Arc::clone(&self), host.clone());
-        let looked_up = tokio::task::spawn_blocking(move || {
+        let looked_up = crate::blocking::apart(move || {
             let found = (inner.lookup)(&asked);
             drop(slot);
             found

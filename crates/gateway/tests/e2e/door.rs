@@ -237,3 +237,23 @@ async fn served(mut socket: TcpStream) -> Option<TcpStream> {
     within(socket.read_exact(&mut begin)).await.ok()?;
     (begin == *b"HTTP/1.1 200").then_some(socket)
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_waits_in_the_kernel_is_on_the_list_of_queues_and_in_the_metrics() {
+    let (upstream, _) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "ok")).await;
+    let gateway = Setup::new(upstream).top("limits: {max_connections: 1}").start().await;
+    let queue = format!("kernel backlog of {}", "127.0.0.1:0");
+    let held = served(connect(&gateway).await).await.unwrap();
+    let waiting = [connect(&gateway).await, connect(&gateway).await];
+    assert_eq!(crate::observed::depth(&gateway, &queue).await, 2);
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.count("seawall_listen_backlog", &[]), 2);
+    // Of the whole machine, whatever else runs there.
+    assert!(
+        metrics.count("seawall_listen_drops_total", &[])
+            >= metrics.count("seawall_listen_overflows_total", &[])
+    );
+    drop((held, waiting));
+    gateway.until(|metrics| metrics.count("seawall_listen_backlog", &[]) == 0).await;
+}

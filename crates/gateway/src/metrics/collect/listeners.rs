@@ -43,4 +43,11 @@ impl<'a> Scrape<'a> {
         };
         self.listeners().flat_map(each).collect()
     }
+
+    pub(super) fn backlogs(&self) -> Vec<(Values<'a>, Number)> {
+        let each = |(name, listener): (&'a str, &ListenerView)| {
+            Some((vec![name], Number::Whole(listener.backlog?)))
+        };
+        self.listeners().filter_map(each).collect()
+    }
 }
