@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall::Clock;
-use seawall_policy::{ConfigError, DoorParams};
+use seawall_policy::{ConfigError, DoorParams, SpreadParams};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -301,6 +301,9 @@ pub(crate) fn listener_options(
         // Checked when the gateway was made.
         door: DoorParams::new(listener.door).unwrap_or(DoorParams::OPEN),
         ipv6_prefix: listener.ipv6_prefix,
+        stall: listener.slow_readers.stall,
+        ends: SpreadParams::new(listener.slow_readers.close_rate).unwrap_or_default(),
+        send_buffer: listener.slow_readers.send_buffer,
         proxies: listener.proxies.as_deref().map(Arc::from),
         tls,
         is_trusted: Arc::new(move |peer| trusted.iter().any(|range| range.contains(peer))),

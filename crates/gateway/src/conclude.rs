@@ -3,7 +3,7 @@
 //!
 //! A stream without an end moves out of the bulkhead at its head, and an upgrade becomes a tunnel.
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, UPGRADE};
 use http::{HeaderMap, Response, StatusCode, Version};
 use seawall::{Answer as _, Called, GrpcStatusRead, SlotGuard, read_grpc_status};
 use seawall_policy::{Done, StopReason};
@@ -182,7 +182,12 @@ fn flowing(
     finish_fields(gateway, route, &mut exchange, &mut parts, done);
     exchange.status = parts.status.as_u16();
     if let (Some(downstream), Some(onward)) = (downstream, onward) {
-        upgrade::spawn(downstream, onward, slot, exchange, upstream.config.timeouts.idle);
+        let is_websocket = parts
+            .headers
+            .get(UPGRADE)
+            .is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"));
+        let idle = upstream.config.timeouts.idle;
+        upgrade::spawn(downstream, onward, slot, exchange, (idle, is_websocket));
         return Response::from_parts(parts, Body::empty());
     }
     let timeouts = &upstream.config.timeouts;

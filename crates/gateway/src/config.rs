@@ -43,6 +43,7 @@ mod retry;
 mod route;
 mod rules;
 mod scope;
+mod slow_readers;
 mod tls;
 mod upstream;
 mod worst_case;
@@ -68,7 +69,7 @@ pub use listen::ListenAddress;
 pub use matching::{Conditions, PathMatch};
 pub use model::{
     AccessLog, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig, HeaderNames, Limits,
-    Listener, OnAbandon, PeerRange, Protocol, Route, Upstream, UpstreamTimeouts,
+    Listener, OnAbandon, PeerRange, Protocol, Route, SlowReaders, Upstream, UpstreamTimeouts,
 };
 pub use origin::Origin;
 pub use rate::{PerKey, RateKeyOf, Rates};

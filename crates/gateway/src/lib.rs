@@ -65,8 +65,8 @@ pub use config::{
     ConfigErrors, CredentialFile, Drain, EndpointAddress, Fallback, FallbackOn, GatewayConfig,
     Grpc, GrpcStreaming, HeaderEdits, HeaderNames, HealthCheck, HostHeader, Limits, ListenAddress,
     Listener, ListenerTls, OnAbandon, Origin, PathMatch, PeerRange, PerKey, Probe, Protocol,
-    RateKeyOf, Rates, RootsOf, Route, Rules, Sharing, TlsVersion, Upstream, UpstreamTimeouts,
-    UpstreamTls, Warning, WorstCase, parse_bind,
+    RateKeyOf, Rates, RootsOf, Route, Rules, Sharing, SlowReaders, TlsVersion, Upstream,
+    UpstreamTimeouts, UpstreamTls, Warning, WorstCase, parse_bind,
 };
 use seawall_policy::units;
 pub use seawall_policy::units::{

@@ -3,18 +3,27 @@
 //! A tunnel holds a place among the streams, not in the bulkhead, and neither side may be silent
 //! on both ways for longer than the idle limit. When the gateway goes away, the tunnel is closed
 //! with the last phase of the drain.
+//!
+//! A caller that does not take what is sent to it holds a buffer here and one in the kernel, and
+//! its upstream waits for it. After the stall limit it is closed, in its turn (`Spread`): a
+//! WebSocket with 1013 and when to come again, if it takes that; else by a reset, so that the
+//! kernel keeps nothing of it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+mod frames;
+mod pump;
+
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use seawall::SlotGuard;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::access_log::Completion;
 use crate::exchange::Exchange;
+use crate::server::ConnInfo;
+use pump::{Broken, Moved};
 
 /// Carries the tunnel in a task of its own.
 pub(crate) fn spawn(
@@ -22,13 +31,14 @@ pub(crate) fn spawn(
     upstream: OnUpgrade,
     slot: Option<SlotGuard>,
     mut exchange: Box<Exchange>,
-    idle: Duration,
+    (idle, is_websocket): (Duration, bool),
 ) {
     tokio::spawn(async move {
         let closing = exchange.connection.clone();
         let moved = Moved::default();
+        let carried = carry(downstream, upstream, idle, &moved, (&closing, is_websocket));
         exchange.completion = Some(tokio::select! {
-            completion = carry(downstream, upstream, idle, &moved) => completion,
+            completion = carried => completion,
             () = closing.closing() => Completion::Drained,
         });
         exchange.tunnelled_in = moved.up.load(Relaxed);
@@ -37,24 +47,12 @@ pub(crate) fn spawn(
     });
 }
 
-/// Bytes carried each way.
-#[derive(Debug, Default)]
-struct Moved {
-    up: AtomicU64,
-    down: AtomicU64,
-}
-
-impl Moved {
-    fn sum(&self) -> u64 {
-        self.up.load(Relaxed).wrapping_add(self.down.load(Relaxed))
-    }
-}
-
 async fn carry(
     downstream: OnUpgrade,
     upstream: OnUpgrade,
     idle: Duration,
     moved: &Moved,
+    (caller, is_websocket): (&ConnInfo, bool),
 ) -> Completion {
     let both = async { (downstream.await, upstream.await) };
     let (downstream, upstream) = match timeout(idle, both).await {
@@ -67,17 +65,18 @@ async fn carry(
     let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
     // One side that ends leaves the other way open; one that breaks ends both.
     let up = async {
-        let broken = pump(&mut from_caller, &mut to_upstream, idle, moved, &moved.up).await;
+        let broken = pump::up(&mut from_caller, &mut to_upstream, idle, moved).await;
         broken.map_err(|broken| match broken {
-            Broken::Idle => Completion::Timeout,
+            Broken::Idle | Broken::Stalled => Completion::Timeout,
             Broken::Read => Completion::CallerLeft,
             Broken::Write => Completion::UpstreamBroke,
         })
     };
     let down = async {
-        let broken = pump(&mut from_upstream, &mut to_caller, idle, moved, &moved.down).await;
+        let (from, to) = (&mut from_upstream, &mut to_caller);
+        let broken = pump::down(from, to, idle, moved, caller, is_websocket).await;
         broken.map_err(|broken| match broken {
-            Broken::Idle => Completion::Timeout,
+            Broken::Idle | Broken::Stalled => Completion::Timeout,
             Broken::Read => Completion::UpstreamBroke,
             Broken::Write => Completion::CallerLeft,
         })
@@ -88,43 +87,5 @@ async fn carry(
     }
 }
 
-/// What ended one way before its end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Broken {
-    Idle,
-    Read,
-    Write,
-}
-
-/// Copies one way until it ends, or until nothing moved on either way for the idle limit.
-async fn pump(
-    from: &mut (impl AsyncRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-    idle: Duration,
-    moved: &Moved,
-    own: &AtomicU64,
-) -> Result<(), Broken> {
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        let before = moved.sum();
-        let read = match timeout(idle, from.read(&mut buffer)).await {
-            Ok(Ok(0)) => break,
-            Ok(Ok(read)) => read,
-            Ok(Err(_)) => return Err(Broken::Read),
-            Err(_) if moved.sum() != before => continue,
-            Err(_) => return Err(Broken::Idle),
-        };
-        match timeout(idle, to.write_all(&buffer[..read])).await {
-            Ok(Ok(())) => own.fetch_add(read as u64, Relaxed),
-            Ok(Err(_)) => return Err(Broken::Write),
-            Err(_) => return Err(Broken::Idle),
-        };
-    }
-    // Tells the other side that nothing more comes; it may still have something to say.
-    // If it is gone already, that is no fault.
-    let _ = timeout(idle, to.shutdown()).await;
-    Ok(())
-}
-
-/// Bytes carried at once, each way.
+/// Bytes carried at once, each way, at most.
 pub(crate) const BUFFER: usize = 16 * 1024;

@@ -45,6 +45,12 @@ pub(crate) trait Progress {
     /// Grows with every byte that a peer's socket took; may stay at zero where a write that made
     /// progress always says so.
     fn taken(&self) -> u64;
+
+    /// Has the kernel hold so many bytes at most, about, that the peer has not taken.
+    fn bound_send_buffer(&self, bytes: usize);
+
+    /// Has the socket be reset when it is closed, instead of what it has being sent on.
+    fn forget_at_close(&self);
 }
 
 impl Wire {
@@ -87,14 +93,12 @@ impl Wire {
         self.forget_at_close();
     }
 
-    fn forget_at_close(&self) {
+    /// The socket that carries it.
+    fn socket(&self) -> SockRef<'_> {
         match &self.carrier {
-            Carrier::Tcp(stream) => {
-                // Where it fails the socket is gone already.
-                let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-            }
-            Carrier::Unix(_) => {}
-            Carrier::Tls(stream) => stream.get_ref().0.forget_at_close(),
+            Carrier::Tcp(stream) => SockRef::from(stream),
+            Carrier::Unix(stream) => SockRef::from(stream),
+            Carrier::Tls(stream) => stream.get_ref().0.socket(),
         }
     }
 
@@ -110,6 +114,16 @@ impl Progress for Wire {
     fn taken(&self) -> u64 {
         // What TLS has encrypted its socket need not have taken.
         self.tls().map_or(self.written, |stream| stream.get_ref().0.written)
+    }
+
+    fn bound_send_buffer(&self, bytes: usize) {
+        // A bound that is refused leaves the kernel's own.
+        let _ = self.socket().set_send_buffer_size(bytes);
+    }
+
+    fn forget_at_close(&self) {
+        // Where it fails the socket is gone already, or is one of this host, which keeps nothing.
+        let _ = self.socket().set_linger(Some(Duration::ZERO));
     }
 }
 

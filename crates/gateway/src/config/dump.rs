@@ -138,6 +138,7 @@ fn listener(listener: &Listener) -> Value {
         ipv6_prefix,
         proxies,
         client_header,
+        slow_readers,
         tls,
         first_byte_timeout,
         head_timeout,
@@ -161,6 +162,7 @@ fn listener(listener: &Listener) -> Value {
         "per_address": policies::per_address(door, *ipv6_prefix),
         "proxy_protocol": proxies.as_deref().map(|proxies| json!({"from": ranges(proxies)})),
         "client_header": client_header.as_ref().map(HeaderName::as_str),
+        "slow_readers": policies::slow_readers(slow_readers),
         "tls": tls.as_ref().map(listener_tls),
         "timeouts": {
             "first_byte": time(*first_byte_timeout),

@@ -12,7 +12,7 @@ use super::model::{AccessLog, Drain, HeaderNames, Limits, Listener, PeerRange, U
 use super::raw::{RawDrain, RawHeaders, RawLimits, RawListener};
 use super::report::Finding;
 use super::scope::{Checker, Scope};
-use super::{DAY, MILLISECOND, door, tls};
+use super::{DAY, MILLISECOND, door, slow_readers, tls};
 use crate::units::{format_duration, parse_duration};
 
 /// The listeners; one on loopback if none is written.
@@ -38,6 +38,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
     let proxies =
         raw.proxy_protocol.as_ref().map(|it| door::proxies(scope.inner("proxy_protocol"), it));
     let client_header = door::client_header(&mut scope, raw);
+    let slow_readers = slow_readers::slow_readers(scope.inner("slow_readers"), &raw.slow_readers);
     let (door, ipv6_prefix) = door::door(&mut scope, raw);
     let tls = raw.tls.as_ref().and_then(|raw| tls::listener(scope.inner("tls"), raw));
     let mut times = scope.inner("timeouts");
@@ -51,6 +52,7 @@ fn listener(mut scope: Scope<'_>, raw: &RawListener) -> Listener {
         ipv6_prefix,
         proxies,
         client_header,
+        slow_readers,
         tls,
         first_byte_timeout: time("first_byte", &raw.timeouts.first_byte, FIRST_BYTE),
         head_timeout: time("head", &raw.timeouts.head, HEAD),

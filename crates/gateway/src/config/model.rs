@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use seawall::Credential;
 use seawall_policy::{
     BreakerOptions, BudgetOptions, BulkheadOptions, DoorOptions, HedgeOptions, RetryOptions,
-    RetryParams, StackConfig, StopReason,
+    RetryParams, SpreadOptions, StackConfig, StopReason,
 };
 
 use super::admin::AdminAccess;
@@ -71,6 +71,8 @@ pub struct Listener {
     pub proxies: Option<Vec<PeerRange>>,
     /// The field in which trusted peers say who a request is from. Default: none.
     pub client_header: Option<HeaderName>,
+    /// What becomes of callers that do not take what is sent to them.
+    pub slow_readers: SlowReaders,
     /// TLS, if it is spoken here.
     pub tls: Option<ListenerTls>,
     /// Wait for the first byte, and for a whole request head. Default 10 s each.
@@ -81,6 +83,18 @@ pub struct Listener {
     pub idle_timeout: Duration,
     /// Age after which a connection is told to close, jittered ×0.9–1.1. Default 1 h.
     pub max_age: Duration,
+}
+
+/// What becomes of callers that do not take what is sent to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowReaders {
+    /// How long they may take nothing. Default: as long as the most patient upstream may be idle;
+    /// of a tunnel, its own upstream.
+    pub stall: Option<Duration>,
+    /// How many are closed in a time. Default 100 a second.
+    pub close_rate: SpreadOptions,
+    /// Bytes that the kernel may hold for the caller of a tunnel. Default: as it likes.
+    pub send_buffer: Option<usize>,
 }
 
 /// A range of peer addresses (CIDR).

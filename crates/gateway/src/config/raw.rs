@@ -18,6 +18,7 @@ use super::balance::{RawOutlier, RawSlowStart};
 use super::credentials::RawCredentials;
 use super::door::{RawAccept, RawPerAddress, RawProxyProtocol};
 use super::hedge::RawHedge;
+use super::slow_readers::RawSlowReaders;
 pub(super) use health::RawHealthCheck;
 pub(super) use route::{RawEdits, RawFallback, RawGrpc, RawHeaderMatch, RawRoute};
 pub(super) use rules::{RawBodyTest, RawRule};
@@ -91,6 +92,7 @@ pub(super) struct RawListener {
     pub(super) per_address: Option<RawPerAddress>,
     pub(super) proxy_protocol: Option<RawProxyProtocol>,
     pub(super) client_header: Option<String>,
+    pub(super) slow_readers: RawSlowReaders,
     pub(super) tls: Option<RawListenerTls>,
     pub(super) timeouts: RawListenerTimeouts,
 }

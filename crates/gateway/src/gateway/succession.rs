@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use seawall::{Clock, HttpClassify, Stack};
-use seawall_policy::{ConfigError, DoorParams, StackParams};
+use seawall_policy::{ConfigError, DoorParams, SpreadParams, StackParams};
 
 use super::{Gateway, Known, Lane, Offered, Places, Upstream, place, pool_settings, shape};
 use crate::access_log::AccessLog;
@@ -45,8 +45,9 @@ impl Prepared {
         });
         let params = params.collect::<Result<_, _>>()?;
         for (index, listener) in config.listeners.iter().enumerate() {
-            DoorParams::new(listener.door)
-                .map_err(|refused| refused.under(&format!("listeners[{index}]")))?;
+            let under = |refused: ConfigError| refused.under(&format!("listeners[{index}]"));
+            DoorParams::new(listener.door).map_err(under)?;
+            SpreadParams::new(listener.slow_readers.close_rate).map_err(under)?;
         }
         let routes = RouteTable::new(config.routes.iter().map(|route| route::Key {
             host: route.host.as_deref(),

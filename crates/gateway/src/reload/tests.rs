@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use seawall::Clock;
-use seawall_policy::{DoorParams, Timestamp};
+use seawall_policy::{DoorParams, SpreadParams, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -62,6 +62,9 @@ const CHANGES: &[(&str, &str, &str)] = &[
         r#"listeners[].proxy_protocol.from=["10.0.0.2"]"#,
     ),
     ("listeners[].client_header", "X-Forwarded-For", r#"listeners[].trusted_peers=["10.0.0.0/8"]"#),
+    ("listeners[].slow_readers.stall", "5s", ""),
+    ("listeners[].slow_readers.close_rate", "5/s", ""),
+    ("listeners[].slow_readers.send_buffer", "64KiB", ""),
     ("listeners[].timeouts.first_byte", "1s", ""),
     ("listeners[].timeouts.head", "1s", ""),
     ("listeners[].timeouts.idle", "1s", ""),
@@ -434,6 +437,7 @@ fn of_connections(server: ServerOptions, listeners: &[ListenerOptions]) -> Strin
     let of_it = |at: &ListenerOptions| ListenerOptions {
         door: DoorParams::OPEN,
         ipv6_prefix: 0,
+        ends: SpreadParams::default(),
         ..at.clone()
     };
     let listeners = listeners.iter().map(|at| format!("{:?} {:?}", of_it(at), tls(at)));

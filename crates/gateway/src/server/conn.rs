@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::detect::{Detected, detect};
 use super::drain::{DrainPhase, DrainView};
 use super::gauges::CloseReason;
-use super::io::ConnIo;
+use super::io::{ConnIo, IoLimits};
 use super::service::Requests;
 use super::stall::StreamExecutor;
 use super::state::{ConnGuard, ConnInfo, ConnParts, ConnState, DownstreamProtocol};
@@ -33,6 +33,14 @@ use crate::wire::Wire;
 pub(super) struct ConnSettings {
     pub(super) server: ServerOptions,
     pub(super) listener: ListenerOptions,
+}
+
+impl ConnSettings {
+    /// What bounds the bytes on their way out.
+    pub(super) fn io_limits(&self) -> IoLimits {
+        let stall = self.listener.stall.unwrap_or(self.server.write_stall);
+        IoLimits { stall, tunnel_buffer: self.listener.send_buffer }
+    }
 }
 
 /// Serves one connection to its end.
@@ -68,7 +76,8 @@ pub(super) async fn serve<H, F, B>(
     parts.tls = wire.facts();
     let state = Arc::new(ConnState::new(parts, protocol, first_byte));
     guard.state = Some(Arc::clone(&state));
-    let io = ConnIo::new(wire, read, Arc::clone(&state), settings.server.write_stall, guard);
+    let limits = settings.io_limits();
+    let io = ConnIo::new(wire, read, Arc::clone(&state), limits, guard);
     let io = TokioIo::new(io);
     let requests = Requests { handler, state: Arc::clone(&state) };
     let driver = Driver::new(opened, &state, &settings, drain);
@@ -78,8 +87,7 @@ pub(super) async fn serve<H, F, B>(
             driver.run(connection.with_upgrades()).await;
         }
         DownstreamProtocol::Http2 => {
-            let executor =
-                StreamExecutor { state: Arc::clone(&state), limit: settings.server.write_stall };
+            let executor = StreamExecutor { state: Arc::clone(&state), limit: limits.stall };
             let connection =
                 http2_builder(executor, &settings.server).serve_connection(io, requests);
             // Boxed, as the handshake is, so that a connection of HTTP/1.1 holds no room for it.
@@ -259,7 +267,10 @@ impl Driver {
                 }
             }
         };
-        self.state.reason.set(reason);
+        // A tunnel ends for reasons of its own.
+        if !self.state.is_upgraded() {
+            self.state.reason.set(reason);
+        }
     }
 
     /// Polls the connection until it ends, something is due, or the drain moves on.

@@ -16,7 +16,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use seawall::{Clock, ThreadRng};
 use seawall_policy::{
-    Door as Policy, DoorRefusal, Entrance, Farewell, RateExceeded, RateKey, RateOptions, Timestamp,
+    Door as Policy, DoorRefusal, Entrance, Farewell, RateExceeded, RateKey, RateOptions, Spread,
+    Timestamp,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -32,6 +33,8 @@ use crate::wire::Wire;
 #[derive(Debug)]
 pub(super) struct Door {
     policy: Mutex<Policy>,
+    /// When those end that stall.
+    ends: Mutex<Spread>,
     settings: Arc<ArcSwap<ConnSettings>>,
     /// Makes keys of addresses, with a secret of this door.
     hasher: RandomState,
@@ -85,7 +88,8 @@ impl Door {
         answers: Arc<Answers>,
     ) -> Arc<Self> {
         let (policy, hasher) = (Mutex::new(Policy::new()), RandomState::new());
-        Arc::new(Self { policy, settings, hasher, clock, gauges, listener, answers })
+        let ends = Mutex::new(Spread::new());
+        Arc::new(Self { policy, ends, settings, hasher, clock, gauges, listener, answers })
     }
 
     /// What holds for the connections that come now.
@@ -134,6 +138,17 @@ impl Door {
         // A request costs one, which is in every burst.
         let wait = |exceeded: RateExceeded| exceeded.retry_after.unwrap_or(rate.period);
         asked.map_err(|refused| TooManyRequests { rate, retry_after: wait(refused) })
+    }
+
+    /// How long a caller may take nothing of what waits for it, if the listener says so.
+    pub(super) fn stall(&self) -> Option<Duration> {
+        self.settings.load().listener.stall
+    }
+
+    /// When a caller that stalls is to be closed.
+    pub(super) fn book_end(&self, now: Timestamp) -> Timestamp {
+        let settings = self.settings.load();
+        self.ends.lock().book(now, &settings.listener.ends, &mut ThreadRng)
     }
 
     fn key(&self, address: IpAddr, ipv6_prefix: u8) -> RateKey {

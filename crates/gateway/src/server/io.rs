@@ -10,6 +10,7 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,20 +23,30 @@ use super::gauges::CloseReason;
 use super::state::{ConnGuard, ConnState, DownstreamProtocol};
 use crate::wire::Progress;
 
+/// What bounds the bytes on their way out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IoLimits {
+    /// How long a write may make no progress.
+    pub(super) stall: Duration,
+    /// Bytes that the kernel may hold of a tunnel, if that is bounded.
+    pub(super) tunnel_buffer: Option<usize>,
+}
+
 /// A connection's socket with what is known of it.
 #[derive(Debug)]
-pub(super) struct ConnIo<S> {
+pub(super) struct ConnIo<S: Progress> {
     socket: S,
     /// Read before the protocol was known; comes again.
     replay: BytesMut,
     scanner: Option<FrameScanner>,
     state: Arc<ConnState>,
-    /// How long a write may make no progress.
-    write_stall: Duration,
+    limits: IoLimits,
     /// Runs while a write makes none.
     stalled: Option<Pin<Box<Sleep>>>,
     /// Whether `stalled` is running; the timer itself is kept for the next time.
     is_stalled: bool,
+    /// Whether it has a place among those that end.
+    is_booked: bool,
     /// What the socket had taken when it began to run.
     taken: u64,
     /// Whether our side has ended.
@@ -45,12 +56,12 @@ pub(super) struct ConnIo<S> {
     _guard: ConnGuard,
 }
 
-impl<S> ConnIo<S> {
+impl<S: Progress> ConnIo<S> {
     pub(super) fn new(
         socket: S,
         replay: BytesMut,
         state: Arc<ConnState>,
-        write_stall: Duration,
+        limits: IoLimits,
         guard: ConnGuard,
     ) -> Self {
         let scanner = (state.protocol == DownstreamProtocol::Http2)
@@ -60,9 +71,10 @@ impl<S> ConnIo<S> {
             replay,
             scanner,
             state,
-            write_stall,
+            limits,
             stalled: None,
             is_stalled: false,
+            is_booked: false,
             taken: 0,
             is_shut: false,
             lingering: None,
@@ -80,7 +92,25 @@ impl<S> ConnIo<S> {
     }
 }
 
+impl<S: Progress> Drop for ConnIo<S> {
+    fn drop(&mut self) {
+        if self.state.resets.load(SeqCst) {
+            self.socket.forget_at_close();
+        }
+    }
+}
+
 impl<S: Progress> ConnIo<S> {
+    /// Bounds, once, what the kernel holds of a tunnel.
+    fn bound_tunnel(&mut self) {
+        if self.limits.tunnel_buffer.is_some()
+            && self.state.is_upgraded()
+            && let Some(bytes) = self.limits.tunnel_buffer.take()
+        {
+            self.socket.bound_send_buffer(bytes);
+        }
+    }
+
     /// Passes on what a write came to, or gives up if it came to nothing for too long.
     fn on_write(
         &mut self,
@@ -95,26 +125,38 @@ impl<S: Progress> ConnIo<S> {
         Poll::Ready(written)
     }
 
-    /// Gives up if nothing was taken for too long.
+    /// Gives up if nothing was taken for too long, and it is its turn to end. Whoever carries a
+    /// tunnel has limits of its own.
     fn on_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.state.is_upgraded() {
+            return Poll::Pending;
+        }
         let taken = self.socket.taken();
         let clock = self.state.clock;
-        let limit = self.write_stall;
+        let limit = self.limits.stall;
         let deadline = || clock.instant(clock.now().after(limit));
         let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(deadline())));
         if !self.is_stalled || self.taken != taken {
             timer.as_mut().reset(deadline());
-            (self.is_stalled, self.taken) = (true, taken);
+            (self.is_stalled, self.is_booked, self.taken) = (true, false, taken);
         }
         if timer.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
+        if !self.is_booked {
+            self.is_booked = true;
+            timer.as_mut().reset(clock.instant(self.state.door.book_end(clock.now())));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
         self.state.reason.set(CloseReason::Stall);
+        self.state.resets.store(true, SeqCst);
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for ConnIo<S> {
+impl<S: AsyncRead + Progress + Unpin> AsyncRead for ConnIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -144,6 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Progress + Unpin> AsyncWrite for ConnIo<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.bound_tunnel();
         let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
         self.on_write(cx, written)
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_policy::DoorParams;
+use seawall_policy::{DoorParams, SpreadParams};
 
 use super::drain::DrainPhases;
 use crate::config::PeerRange;
@@ -59,6 +59,12 @@ pub(crate) struct ListenerOptions {
     pub door: DoorParams,
     /// Bits of an IPv6 address that tell callers apart. Default 64.
     pub ipv6_prefix: u8,
+    /// How long a caller may take nothing of what waits for it. Default: `write_stall`.
+    pub stall: Option<Duration>,
+    /// How those are spread that are closed for it. Default 100 a second.
+    pub ends: SpreadParams,
+    /// Bytes that the kernel may hold for the caller of a tunnel. Default: as it likes.
+    pub send_buffer: Option<usize>,
     /// Whose connections begin with a header of the PROXY protocol; nobody else may connect then.
     /// Default none: connections begin without.
     pub proxies: Option<Arc<[PeerRange]>>,
@@ -79,6 +85,9 @@ impl Default for ListenerOptions {
             max_age: Duration::from_secs(3600),
             door: DoorParams::OPEN,
             ipv6_prefix: IPV6_PREFIX,
+            stall: None,
+            ends: SpreadParams::default(),
+            send_buffer: None,
             proxies: None,
             is_trusted: Arc::new(|_| false),
             tls: None,
@@ -95,6 +104,9 @@ impl fmt::Debug for ListenerOptions {
             .field("max_age", &self.max_age)
             .field("door", &self.door)
             .field("proxies", &self.proxies)
+            .field("stall", &self.stall)
+            .field("ends", &self.ends)
+            .field("send_buffer", &self.send_buffer)
             .field("ipv6_prefix", &self.ipv6_prefix)
             .finish_non_exhaustive()
     }

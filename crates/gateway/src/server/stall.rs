@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
@@ -58,7 +58,7 @@ where
         let stall = self.state.next_stall.lock().take();
         let limit = self.limit;
         let state = Arc::clone(&self.state);
-        tokio::spawn(StreamTask { stream, stall, limit, state, timer: None });
+        tokio::spawn(StreamTask { stream, stall, limit, state, timer: None, booked: None });
     }
 }
 
@@ -71,6 +71,8 @@ pin_project! {
         limit: Duration,
         state: Arc<ConnState>,
         timer: Option<Pin<Box<Sleep>>>,
+        // Since when it stalls that has a place among those that end, and when that is.
+        booked: Option<(Timestamp, Timestamp)>,
     }
 }
 
@@ -86,11 +88,21 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             *this.timer = None;
             return Poll::Pending;
         };
-        let at = this.state.clock.instant(since.after(*this.limit));
+        let clock = this.state.clock;
+        let ends = this.booked.filter(|(booked, _)| *booked == since).map(|(_, ends)| ends);
+        let at = clock.instant(ends.unwrap_or_else(|| since.after(*this.limit)));
         let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         if timer.deadline() != at {
             timer.as_mut().reset(at);
         }
+        ready!(timer.as_mut().poll(cx));
+        if ends.is_some() {
+            return Poll::Ready(());
+        }
+        // It stalls: it ends in its turn.
+        let ends = this.state.door.book_end(clock.now());
+        *this.booked = Some((since, ends));
+        timer.as_mut().reset(clock.instant(ends));
         timer.as_mut().poll(cx)
     }
 }

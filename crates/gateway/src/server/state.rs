@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use seawall::Clock;
 use seawall_policy::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
 
 use super::abandon::AbandonWindow;
 use super::door::{Door, Entered, TooManyRequests};
@@ -75,6 +77,24 @@ impl ConnInfo {
         self.state.door.ask(self.arrival, caller)
     }
 
+    /// When this caller stalls, if it takes nothing from now on: by its listener's limit, which is
+    /// `unless` where it has none.
+    pub(crate) fn stalls_at(&self, unless: Duration) -> Instant {
+        let clock = self.state.clock;
+        clock.instant(clock.now().after(self.state.door.stall().unwrap_or(unless)))
+    }
+
+    /// When this caller, which stalls, is to be closed.
+    pub(crate) fn book_end(&self) -> Instant {
+        self.state.clock.instant(self.state.door.book_end(self.state.clock.now()))
+    }
+
+    /// This caller is closed because it stalled; one that was not told so is reset.
+    pub(crate) fn note_stall(&self, told: bool) {
+        self.state.reason.set(CloseReason::Stall);
+        self.state.resets.fetch_or(!told, SeqCst);
+    }
+
     /// Whether and how far the server is leaving.
     #[must_use]
     pub(crate) fn drain(&self) -> DrainView {
@@ -126,6 +146,8 @@ pub(super) struct ConnState {
     upgraded: AtomicBool,
     /// Whether a request was cut at the end of a drain.
     lost: AtomicBool,
+    /// Whether it is reset when it is closed: what it did not take is of no use to anybody.
+    pub(super) resets: AtomicBool,
     abandoned: Mutex<AbandonWindow>,
     abuses: AtomicBool,
     /// Wakes the driver.
@@ -156,6 +178,7 @@ impl Drop for ConnGuard {
             let upgraded = state.is_upgraded();
             if upgraded {
                 self.gauges.on_upgrade_end();
+                self.reason = CloseReason::Ended;
             }
             let phase = state.drain.borrow().phase;
             let cut = match upgraded {
@@ -210,6 +233,7 @@ impl ConnState {
             closes: AtomicBool::new(false),
             upgraded: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            resets: AtomicBool::new(false),
             abandoned: Mutex::default(),
             abuses: AtomicBool::new(false),
             driver: AtomicWaker::new(),

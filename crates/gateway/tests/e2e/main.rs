@@ -28,6 +28,7 @@ mod retries;
 mod routing;
 mod rules;
 mod signals;
+mod slow_readers;
 mod soak;
 mod streaming;
 mod support;

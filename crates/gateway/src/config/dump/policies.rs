@@ -5,13 +5,15 @@ use std::ops::RangeInclusive;
 use seawall_policy::{
     AddressOptions, BackoffOptions, BreakerOptions, BudgetOptions, BulkheadOptions, DoorOptions,
     FinagleBudget, GrpcThrottle, HedgeDelay, HedgeOptions, Jitter, OutlierOptions, RateOptions,
-    Ratio, RetryOptions, SlowStartOptions, SuccessBudget,
+    Ratio, RetryOptions, SlowStartOptions, SpreadOptions, SuccessBudget,
 };
 use serde_json::{Value, json};
 
+use super::super::model::SlowReaders;
 use super::super::rate::{PerKey, RateKeyOf, Rates};
 use super::super::upstream::WINDOW_BUCKETS;
 use super::time;
+use crate::units::format_size;
 
 /// `off`, or what is on.
 pub(super) fn off<T>(options: Option<&T>, shown: impl FnOnce(&T) -> Value) -> Value {
@@ -152,6 +154,15 @@ pub(super) fn per_address(door: &DoorOptions, ipv6_prefix: u8) -> Value {
         "request_burst": request_rate.as_ref().map(|it| it.burst),
         "ipv6_prefix": ipv6_prefix,
         "addresses": addresses,
+    })
+}
+
+pub(super) fn slow_readers(readers: &SlowReaders) -> Value {
+    let SlowReaders { stall, close_rate: SpreadOptions { limit, period }, send_buffer } = *readers;
+    json!({
+        "stall": stall.map(time),
+        "close_rate": rate(&RateOptions { limit, period, burst: 1 }),
+        "send_buffer": send_buffer.map(|bytes| format_size(bytes as u64)),
     })
 }
 
