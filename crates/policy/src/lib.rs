@@ -45,6 +45,7 @@ mod error;
 mod estimate;
 mod grpc;
 mod hedge;
+mod limit;
 mod outcome;
 mod outlier;
 mod rate;
@@ -80,6 +81,10 @@ pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};
 pub use grpc::{GrpcCode, GrpcCodes, grpc_timeout_to_send, parse_grpc_timeout, parse_pushback};
 pub use hedge::{HedgeDelay, HedgeOptions, HedgeParams, HedgeRefusal};
+pub use limit::{
+    Limit, LimitOptions, LimitOutcome, LimitParams, LimitPermit, LimitRule, LimitSample,
+    Partitions, PartitionsParams,
+};
 pub use outcome::{AnswerSignals, Cause, Class, Outcome, Problem, Safety, Signal};
 pub use outlier::{
     Conduct, EjectionReason, Judged, OutlierOptions, OutlierParams, OutlierPermit, Outliers,

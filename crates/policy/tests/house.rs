@@ -60,6 +60,10 @@ const FOREIGN_TO_POLICY: [&str; 21] = [
     "unreachable!",
 ];
 
+/// Where floats are allowed all the same: sums of squares and quotients of times that differ by a
+/// factor of a billion, by nothing but the four operations, which IEEE 754 rounds alike everywhere.
+const STATISTICS: &str = "crates/policy/src/limit/";
+
 /// Words of unfinished work; written in two halves so that this file may be searched too.
 const UNFINISHED: [&str; 4] = [
     concat!("TO", "DO"),
@@ -199,7 +203,11 @@ fn the_core_is_no_std_and_reaches_no_clock_entropy_thread_or_hash_order() {
         }
         for (number, line) in file.shipped().iter().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            for foreign in FOREIGN_TO_POLICY.iter().filter(|foreign| names(code, foreign)) {
+            let is_foreign = |word: &&&str| {
+                let may = **word == "f64" && file.path.starts_with(STATISTICS);
+                !may && names(code, word)
+            };
+            for foreign in FOREIGN_TO_POLICY.iter().filter(is_foreign) {
                 findings.push(format!("{}:{}: {foreign}", file.path, number + 1));
             }
         }
