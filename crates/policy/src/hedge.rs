@@ -99,7 +99,8 @@ impl HedgeParams {
     /// Checks the options.
     ///
     /// # Errors
-    /// A quantile outside 50 % to 99.9 %, a fixed delay of zero, or a share of zero or above 100 %.
+    /// A quantile outside 50 % to 99.9 %, a fixed delay of zero or below `delay_min`, or a share of
+    /// zero or above 100 %.
     pub fn new(options: HedgeOptions) -> Result<Self, ConfigError> {
         match options.delay {
             HedgeDelay::Quantile(share) if !(LEAST_DELAY..=MOST_DELAY).contains(&share) => {
@@ -107,6 +108,10 @@ impl HedgeParams {
             }
             HedgeDelay::Fixed(delay) if delay.is_zero() => {
                 return Err(ConfigError::new("delay", "0", "a time above zero, or p50 to p99.9"));
+            }
+            HedgeDelay::Fixed(delay) if delay < options.delay_min => {
+                let allowed = format!("at least delay_min, which is {:?}", options.delay_min);
+                return Err(ConfigError::new("delay", format!("{delay:?}"), allowed));
             }
             HedgeDelay::Quantile(_) | HedgeDelay::Fixed(_) => {}
         }
@@ -271,6 +276,14 @@ mod tests {
         }
         let delay = HedgeDelay::Fixed(Duration::ZERO);
         assert!(refused(HedgeOptions { delay, ..fine }).contains("a time above zero"));
+        let least = Duration::from_millis(30);
+        let fixed = |delay| refused(HedgeOptions { delay, delay_min: least, ..fine });
+        let text = fixed(HedgeDelay::Fixed(Duration::from_millis(29)));
+        assert!(
+            text.contains("29ms") && text.contains("at least delay_min, which is 30ms"),
+            "{text}"
+        );
+        assert_eq!(fixed(HedgeDelay::Fixed(least)), "");
         for share in [Ratio::ZERO, Ratio::from_millionths(1_000_001)] {
             let text = refused(HedgeOptions { max_extra: share, ..fine });
             assert!(text.contains("max_extra") && text.contains("at most 100%"), "{text}");

@@ -378,6 +378,9 @@ upstreams:
     endpoints: ['http://h:4', 'http://h:5']
     retry: off
     hedge: {dely: p99.95}
+  d:
+    endpoints: ['http://h:6', 'http://h:7']
+    hedge: {delay: 20ms, delay_min: 30ms}
 ",
     ),
     (
