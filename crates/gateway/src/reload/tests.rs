@@ -464,7 +464,7 @@ fn under(gateway: &Gateway) -> (ServerOptions, Vec<ListenerOptions>) {
 struct Reloading {
     reloader: Arc<Reloader>,
     changes: mpsc::Receiver<Change>,
-    _drain: channel::Sender<DrainView>,
+    drain: channel::Sender<DrainView>,
 }
 
 impl Reloading {
@@ -472,7 +472,7 @@ impl Reloading {
         let (control, changes) = Control::apart();
         let (sender, drain) = channel::channel(DrainView::SERVING);
         let reloader = Reloader::new(gateway, control, drain, FILES, true);
-        Self { reloader, changes, _drain: sender }
+        Self { reloader, changes, drain: sender }
     }
 
     /// Reads the file again; what the server was told.
@@ -702,6 +702,38 @@ async fn a_reload_goes_on_when_nobody_waits_for_it_any_more() {
     change.done.send(()).unwrap();
     let _one = reloading.reloader.one.lock().await;
     assert_eq!(reloading.reloader.status().counts, [1, 0, 0]);
+}
+
+#[test]
+fn a_reload_that_a_drain_overtakes_changes_nothing() {
+    let one_thread =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+    one_thread.unwrap().block_on(async {
+        let files = Files::new("reload-overtaken");
+        let clock = Clock::new();
+        let diagnostics = Diagnostics::to(std::io::sink(), false, clock).unwrap();
+        let mut reloading = Reloading::new(made(files.write(&base()), &diagnostics, clock));
+        let mut after = base();
+        put(&mut after, "upstreams.<name>.timeouts.total", "20s");
+        files.write(&after);
+        // Nothing is read while its thread is taken.
+        let (go, waits) = std::sync::mpsc::channel::<()>();
+        let taken = tokio::task::spawn_blocking(move || waits.recv());
+        let reloader = Arc::clone(&reloading.reloader);
+        let reload = tokio::spawn(async move { reloader.reload("the test").await });
+        while !reloading.reloader.readings.hang() {
+            tokio::task::yield_now().await;
+        }
+        reloading.drain.send_modify(|it| it.phase = DrainPhase::Accept);
+        drop(go);
+        assert!(taken.await.unwrap().is_err());
+        let reloaded = tokio::select! {
+            reloaded = reload => reloaded.unwrap(),
+            _ = reloading.changes.recv() => panic!("the server is told of a change"),
+        };
+        assert_eq!(reloaded, Reloaded::Refused("the process is leaving".to_owned().into()));
+        assert!(matches!(reloading.reload().await, (Reloaded::Refused(_), None)), "nor later");
+    });
 }
 
 #[tokio::test]
