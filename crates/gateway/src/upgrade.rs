@@ -61,6 +61,7 @@ async fn carry(
         Ok((_, Err(_))) => return Completion::UpstreamBroke,
         Err(_) => return Completion::Timeout,
     };
+    caller.note_carried();
     let (mut from_caller, mut to_caller) = tokio::io::split(downstream);
     let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
     // One side that ends leaves the other way open; one that breaks ends both.

@@ -128,7 +128,7 @@ impl<S: Progress> ConnIo<S> {
     /// Gives up if nothing was taken for too long, and it is its turn to end. Whoever carries a
     /// tunnel has limits of its own.
     fn on_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        if self.state.is_upgraded() {
+        if self.state.carried.load(SeqCst) {
             return Poll::Pending;
         }
         let taken = self.socket.taken();

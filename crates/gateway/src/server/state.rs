@@ -77,6 +77,11 @@ impl ConnInfo {
         self.state.door.ask(self.arrival, caller)
     }
 
+    /// From now on somebody else bounds how long this caller may take nothing.
+    pub(crate) fn note_carried(&self) {
+        self.state.carried.store(true, SeqCst);
+    }
+
     /// When this caller stalls, if it takes nothing from now on: by its listener's limit, which is
     /// `unless` where it has none.
     pub(crate) fn stalls_at(&self, unless: Duration) -> Instant {
@@ -146,6 +151,8 @@ pub(super) struct ConnState {
     upgraded: AtomicBool,
     /// Whether a request was cut at the end of a drain.
     lost: AtomicBool,
+    /// Whether whoever took it over by an upgrade has its bytes, and bounds how long they wait.
+    pub(super) carried: AtomicBool,
     /// Whether it is reset when it is closed: what it did not take is of no use to anybody.
     pub(super) resets: AtomicBool,
     abandoned: Mutex<AbandonWindow>,
@@ -233,6 +240,7 @@ impl ConnState {
             closes: AtomicBool::new(false),
             upgraded: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            carried: AtomicBool::new(false),
             resets: AtomicBool::new(false),
             abandoned: Mutex::default(),
             abuses: AtomicBool::new(false),

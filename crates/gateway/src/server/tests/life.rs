@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use http_body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use seawall_policy::{SpreadOptions, SpreadParams};
 use tokio::sync::mpsc;
 
 use super::frames::{DATA, END_STREAM, GOAWAY, HEADERS, Peer, RST_STREAM, frame, get, reset};
@@ -168,6 +169,53 @@ async fn a_peer_that_never_reads_is_given_up() {
     peer.send(&frame(8, 0, 0, &0x7fff_0000_u32.to_be_bytes())).await;
     peer.send(&get(1)).await;
     running.closed(CloseReason::Stall, 2).await;
+}
+
+/// Six that stall at once, at five a second: each in a place of 200 ms of its own.
+#[tokio::test]
+async fn answers_that_stall_together_end_one_after_the_other_and_by_a_reset() {
+    let options = ServerOptions { write_stall: SOON, ..ServerOptions::default() };
+    let ends = SpreadOptions { limit: 5, period: Duration::from_secs(1) };
+    let ends = SpreadParams::new(ends).unwrap();
+    let (handler, _) = endless();
+    let listener = ListenerOptions { ends, ..unhurried() };
+    let running = start(options, listener.clone(), handler);
+    let clock = Clock::new();
+    let mut sockets = Vec::new();
+    for _ in 0..6 {
+        let mut socket = running.connect().await;
+        socket.write_all(GET).await.unwrap();
+        sockets.push(socket);
+    }
+    let ended = async |count| {
+        within(async {
+            while running.gauges.closed(CloseReason::Stall) < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+        clock.now()
+    };
+    let first = ended(1).await;
+    let took = ended(6).await.since(first);
+    assert!(took >= Duration::from_millis(790), "{took:?}");
+    let mut read = Vec::new();
+    let error = within(sockets[0].read_to_end(&mut read)).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+
+    // Streams of one connection as well.
+    let running = start(options, listener, hello);
+    let mut peer = Peer::connect(&running, &[0, 4, 0, 0, 0, 0]).await;
+    for stream in [1, 3, 5, 7, 9, 11] {
+        peer.send(&get(stream)).await;
+    }
+    peer.next_of(&[RST_STREAM]).await.unwrap();
+    let first = clock.now();
+    for _ in 0..5 {
+        peer.next_of(&[RST_STREAM]).await.unwrap();
+    }
+    let took = clock.now().since(first);
+    assert!(took >= Duration::from_millis(790), "{took:?}");
 }
 
 #[tokio::test]
