@@ -69,6 +69,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("retry-budget", include_str!("../../../scenarios/retry-budget.toml")),
     ("serial-clients", include_str!("../../../scenarios/serial-clients.toml")),
     ("shuffle-sharding", include_str!("../../../scenarios/shuffle-sharding.toml")),
+    ("short-of-time", include_str!("../../../scenarios/short-of-time.toml")),
     ("sidecar", include_str!("../../../scenarios/sidecar.toml")),
     ("slow-answers", include_str!("../../../scenarios/slow-answers.toml")),
     ("stability", include_str!("../../../scenarios/stability.toml")),

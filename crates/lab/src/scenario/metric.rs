@@ -15,6 +15,8 @@ pub(super) enum Metric {
     Attempts,
     /// In a window, work that nobody waited for any more, of all work.
     Wasted,
+    /// In a window, work that nobody waited for any more, for each call that clients began.
+    InVain,
     /// From a point, until ten seconds follow whose goodput is 95 % of what is offered.
     Recovery,
     /// The time that half, 99 % or 99.9 % of the answered calls do not exceed.
@@ -80,6 +82,7 @@ impl Metric {
         ("goodput", Self::Goodput, Unit::Share),
         ("attempts", Self::Attempts, Unit::Times),
         ("wasted", Self::Wasted, Unit::Share),
+        ("in_vain", Self::InVain, Unit::Share),
         ("recovery", Self::Recovery, Unit::Time),
         ("p50", Self::P50, Unit::Time),
         ("p99", Self::P99, Unit::Time),
@@ -138,6 +141,7 @@ impl Metric {
                 | Self::Load
                 | Self::Arriving
                 | Self::Wasted
+                | Self::InVain
                 | Self::Share
                 | Self::Herd
         )
