@@ -47,6 +47,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("closed-loop", include_str!("../../../scenarios/closed-loop.toml")),
     ("contention", include_str!("../../../scenarios/contention.toml")),
     ("deadlines", include_str!("../../../scenarios/deadlines.toml")),
+    ("dependent-calls", include_str!("../../../scenarios/dependent-calls.toml")),
     ("expired-work", include_str!("../../../scenarios/expired-work.toml")),
     ("flapping", include_str!("../../../scenarios/flapping.toml")),
     ("gray-server", include_str!("../../../scenarios/gray-server.toml")),

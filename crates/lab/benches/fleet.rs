@@ -56,6 +56,7 @@ fn main() {
                     service: Span::exponential(Duration::from_millis(20)),
                 },
                 notices: false,
+                entry: None,
                 refusal: Refusal::PLAIN,
                 door: None,
             };
@@ -67,6 +68,7 @@ fn main() {
                 calls: Calls::Open(rate),
                 patience: None,
                 cancels: false,
+                connect: None,
                 safety: None,
                 policy: policy.clone(),
                 baseline: None,

@@ -9,6 +9,7 @@
 //! | throttle | always; but a call is not sent at all if too few of the last two minutes' were taken |
 
 mod credits;
+mod entry;
 mod limits;
 mod queues;
 mod throttle;
@@ -22,6 +23,8 @@ use crate::draw::Draw;
 use crate::span::{Span, check};
 
 pub(crate) use credits::Credits;
+pub use entry::EntryRule;
+pub(crate) use entry::EntryState;
 pub(crate) use limits::{LimitRule, LimitState};
 pub use queues::QueueRule;
 pub(crate) use queues::QueueState;

@@ -12,6 +12,7 @@
 //! | hold | requests do not arrive, until all do at the end, in the order they were sent in |
 //! | partition | between a share of the clients and the server nothing passes, either way |
 //! | reset | a share of the clients is no longer in, where a server has a door: at the begin |
+//! | stall | a share of the clients stands still, and goes on where it was at the end |
 //! | clock | the clocks of a share of the clients are off, which only dates depend on |
 
 use seawall_policy::{ConfigError, Timestamp};
@@ -62,6 +63,11 @@ pub enum Trouble {
         /// How many of them, 0 to 1.
         share: f64,
     },
+    /// Some clients do nothing: what happens to them meanwhile they see at the end.
+    Stall {
+        /// How many of them, 0 to 1.
+        share: f64,
+    },
     /// Some clients' clocks are off.
     Clock {
         /// How many of them, 0 to 1.
@@ -95,6 +101,7 @@ impl Fault {
             }
             Trouble::Partition { share }
             | Trouble::Reset { share }
+            | Trouble::Stall { share }
             | Trouble::Clock { share, .. } => {
                 check("share", share, 0.0, 1.0)?;
             }
@@ -141,6 +148,7 @@ impl Fault {
             Trouble::Hold => "held back".to_owned(),
             Trouble::Partition { share } => format!("{}% cut off", share * 100.0),
             Trouble::Reset { share } => format!("{}% reset", share * 100.0),
+            Trouble::Stall { share } => format!("{}% stand still", share * 100.0),
             Trouble::Clock { ahead, .. } => format!("clocks {ahead:+} s"),
         };
         self.server.map_or(what.clone(), |server| format!("{what} at {server}"))
@@ -149,7 +157,7 @@ impl Fault {
     /// Whether it hits clients, whatever they talk to, and no servers.
     #[must_use]
     pub const fn is_of_clients(&self) -> bool {
-        matches!(self.trouble, Trouble::Clock { .. })
+        matches!(self.trouble, Trouble::Clock { .. } | Trouble::Stall { .. })
     }
 
     /// The service whose servers it hits.
@@ -218,7 +226,10 @@ impl Condition {
                     all.workers = Some(all.workers.map_or(workers, |fewer| fewer.min(workers)));
                 }
                 Trouble::Partition { .. } => all.is_parted = true,
-                Trouble::Pause | Trouble::Reset { .. } | Trouble::Clock { .. } => {}
+                Trouble::Pause
+                | Trouble::Reset { .. }
+                | Trouble::Stall { .. }
+                | Trouble::Clock { .. } => {}
             }
         }
         all

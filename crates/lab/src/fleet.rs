@@ -19,6 +19,7 @@ mod arrivals;
 mod attempt;
 mod caller;
 mod door;
+mod entry;
 mod heat;
 mod hosts;
 mod keys;
@@ -42,7 +43,7 @@ use std::time::Duration;
 
 use seawall_policy::{ConfigError, Safety, StackParams, Timestamp};
 
-use crate::baselines::Baseline;
+use crate::baselines::{Baseline, EntryRule};
 use crate::draw::Draws;
 use crate::engine::Engine;
 use crate::fault::{Fault, Trouble};
@@ -84,6 +85,9 @@ pub struct Fleet {
     pub patience: Option<Span>,
     /// Whether it does not, and is cut when its caller leaves.
     pub cancels: bool,
+    /// How long a client that a server has not let in yet waits for that, where servers have a
+    /// door; `None`: as long as an attempt may take. Nothing was sent then.
+    pub connect: Option<Duration>,
     /// What a second execution of a client's call would be, where that is counted; `None`:
     /// harmless, and nobody counts.
     pub safety: Option<Safety>,
@@ -126,8 +130,13 @@ pub enum Calls {
     Once {
         /// When.
         at: Timestamp,
+        /// Within how long from then on, evenly; zero: all in one instant.
+        over: Duration,
         /// From a call that was not answered to the next.
         again: Span,
+        /// How long one that was answered thinks between the calls that it makes from then on;
+        /// `None`: it makes no more. Times of calls are then those of these.
+        then: Option<Span>,
     },
 }
 
@@ -157,6 +166,8 @@ pub struct Host {
     /// Whether it hears, one delay later, that nobody waits for a request any longer, and then
     /// does not take it up. One that is being worked on is worked on to its end.
     pub notices: bool,
+    /// By whose rule it turns requests away as they come, beside its queue; `None`: by none.
+    pub entry: Option<EntryRule>,
     /// What turning a request away takes, and what is said then.
     pub refusal: Refusal,
     /// What callers go through before their first request; `None`: they are in.

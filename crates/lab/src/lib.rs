@@ -60,7 +60,7 @@ mod span;
 mod station;
 mod stats;
 
-pub use baselines::QueueRule;
+pub use baselines::{EntryRule, QueueRule};
 pub use draw::{Draw, Draws, Purpose};
 pub use engine::{Engine, Entity, Event, Model};
 pub use fault::{Fault, Trouble};

@@ -52,7 +52,7 @@ fn every_scenario_passes_and_its_controls_fail() {
 /// Too large to be run here; that they can be is all.
 #[test]
 fn the_scenarios_in_full_size_are_right() {
-    for name in ["million", "ten-million"] {
+    for name in ["million", "ten-million", "layers-thousand", "reconnect-herd-fifty"] {
         let text = text(&format!("full/{name}"));
         let scenario = Scenario::parse(&format!("{name}.toml"), &text);
         assert_eq!(scenario.unwrap_or_else(|error| panic!("{error}")).name(), name);

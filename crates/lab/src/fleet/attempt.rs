@@ -26,6 +26,7 @@ impl World<'_> {
         flight.permit = Some(permit);
         (flight.deadline, flight.cut_by_call) = (deadline, cut_by_call);
         flight.hedge_at = hedge_at.unwrap_or(Timestamp::MAX);
+        flight.connect_at = self.connecting(now, flight.site, made.link.caller);
         let flight = self.flights.put(flight);
         let flights = self.calls.get_mut(slot).map(|call| &mut call.flights);
         if let Some(free) = flights.and_then(|all| all.iter_mut().find(|place| place.is_none())) {
@@ -63,7 +64,8 @@ impl World<'_> {
     pub(super) fn set_timer(&mut self, engine: &mut Engine, slot: u32) {
         let Some(flight) = self.flights.get_mut(slot) else { return };
         let Some(permit) = &flight.permit else { return };
-        let next = permit.slow_at().min(flight.deadline).min(flight.hedge_at);
+        let due = permit.slow_at().min(flight.deadline).min(flight.hedge_at);
+        let next = due.min(flight.connect_at);
         flight.timer_at = next;
         let caller = flight.made.link.caller;
         self.schedule(engine, next, caller, What::Timer.of(slot));
@@ -85,6 +87,10 @@ impl World<'_> {
         }
         if now >= flight.deadline {
             self.out_of_time(engine, slot);
+            return;
+        }
+        if now >= flight.connect_at {
+            self.not_connected(engine, slot);
             return;
         }
         let call = flight.call;
@@ -118,6 +124,16 @@ impl World<'_> {
         } else {
             self.over(engine, slot, permit, Outcome::of(Cause::AttemptTimeout), true);
         }
+    }
+
+    /// An attempt's caller was not let in in time: nothing was sent.
+    fn not_connected(&mut self, engine: &mut Engine, slot: u32) {
+        let Some(flight) = self.flights.get_mut(slot) else { return };
+        let Some(mut permit) = flight.permit.take() else { return };
+        self.tell_of(engine.now(), slot, |_, _| "is given up: no connection in time".to_owned());
+        permit.mark_unsent();
+        self.notice(engine, slot);
+        self.over(engine, slot, permit, Outcome::of(Cause::ConnectTimeout), false);
     }
 
     /// An attempt has ended for its call; `goes_on` if perhaps not for the server.

@@ -161,7 +161,7 @@ impl World<'_> {
         let now = engine.now();
         let Some(call) = self.calls.take(slot) else { return };
         let link = call.made.link;
-        self.ledger.done(now, self.counted(link), call.begun, done);
+        self.ledger.done(now, self.counted(link), link.caller, call.begun, done);
         self.tell(now, call.made, |_| ended(now.since(call.begun), done));
         for lost in call.flights.into_iter().flatten() {
             if let Some(permit) = self.flights.get_mut(lost).and_then(|lost| lost.permit.take()) {

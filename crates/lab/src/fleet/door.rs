@@ -93,6 +93,12 @@ impl World<'_> {
         door.filter(|_| self.is_out(place, caller)).map_or(1, |door| 1 + 2 * door.trips)
     }
 
+    /// When a caller gives up that it is let in; never, if it is in, or waits as long as it takes.
+    pub(super) fn connecting(&self, now: Timestamp, site: u32, caller: u32) -> Timestamp {
+        let waits = self.fleet.connect.filter(|_| self.is_out(site as usize, caller));
+        waits.filter(|_| caller < self.fleet.clients).map_or(Timestamp::MAX, |wait| now.after(wait))
+    }
+
     /// A request stands before the door, if its caller is not in: true, and it is taken care of.
     pub(super) fn knocks(&mut self, engine: &mut Engine, slot: u32, until: Timestamp) -> bool {
         let now = engine.now();
@@ -151,6 +157,9 @@ impl World<'_> {
         door.server.finish(engine.now(), caller);
         if is_wanted {
             door.let_in(caller);
+            if let Some(flight) = self.flights.get_mut(slot) {
+                flight.connect_at = Timestamp::MAX;
+            }
             self.enters(engine, slot, until);
         } else {
             self.ends_in_nothing(slot);

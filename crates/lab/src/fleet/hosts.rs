@@ -6,6 +6,7 @@ use seawall_policy::{AnswerSignals, Cause, Outcome, Timestamp};
 
 use super::attempt::BACK;
 use super::door::{Doorway, Stage};
+use super::entry::Entry;
 use super::later::Slots;
 use super::story::{millis, of_outcome};
 use super::world::{ALL_DRAWS, What, World};
@@ -24,6 +25,7 @@ pub(super) struct Site {
     pub(super) server: Server<u32>,
     pub(super) door: Option<Box<Doorway>>,
     pub(super) condition: Condition,
+    pub(super) entry: Option<Box<Entry>>,
     /// What its refusals have cost and nobody has worked off yet.
     owed: Duration,
     slots: Slots,
@@ -51,6 +53,7 @@ impl Site {
             server,
             door: host.door.as_ref().map(|door| Box::new(Doorway::new(door, callers))),
             condition: Condition::GOOD,
+            entry: host.entry.map(|rule| Box::new(Entry::new(rule))),
             owed: Duration::ZERO,
             slots: Slots::default(),
             working: Vec::new(),
@@ -83,10 +86,8 @@ impl World<'_> {
         let now = engine.now();
         let Some(flight) = self.flights.get_mut(slot) else { return };
         let (made, place) = (flight.made, flight.site as usize);
-        let until = match flight.told {
-            u32::MAX => Timestamp::MAX,
-            told => now.after(Duration::from_millis(told.into())),
-        };
+        let told = (flight.told != u32::MAX).then(|| Duration::from_millis(flight.told.into()));
+        let until = told.map_or(Timestamp::MAX, |left| now.after(left));
         flight.until = until;
         let condition = self.sites[place].condition;
         if condition.holds {
@@ -125,6 +126,10 @@ impl World<'_> {
         let now = engine.now();
         let Some(flight) = self.flights.get(slot) else { return };
         let (lane, place) = (flight.made.link.caller, flight.site as usize);
+        if !self.passes_rule(now, place, slot) {
+            self.refuse(engine, slot);
+            return;
+        }
         let site = &mut self.sites[place];
         match site.server.arrive(now, Coming { job: slot, until, lane }) {
             Arrived::Begun(slot) => self.work(engine, slot),
@@ -145,6 +150,7 @@ impl World<'_> {
     fn work(&mut self, engine: &mut Engine, slot: u32) {
         let Some(flight) = self.flights.get(slot) else { return };
         let (site, is_awaited) = (flight.site as usize, self.is_awaited(flight));
+        self.has_waited(engine.now(), site, slot);
         self.ledger.turn(engine.now(), self.sites[site].service, is_awaited, true);
         let owed = std::mem::take(&mut self.sites[site].owed);
         let takes = self.work_of(slot) + owed;
@@ -278,6 +284,7 @@ impl World<'_> {
                 self.drop_out(engine, place, slot);
             } else if self.host(place).notices && flight.gone_at <= now {
                 let lane = flight.made.link.caller;
+                self.has_waited(now, place, slot);
                 self.ledger.turn(now, self.sites[place].service, false, false);
                 self.tell_of(now, slot, |_, _| "is left out: nobody waits for it".to_owned());
                 self.sites[place].server.finish(now, lane);
@@ -292,6 +299,7 @@ impl World<'_> {
     fn drop_out(&mut self, engine: &mut Engine, place: usize, slot: u32) {
         let Some(flight) = self.flights.get(slot) else { return };
         let (service, is_awaited) = (self.sites[place].service, self.is_awaited(flight));
+        self.has_waited(engine.now(), place, slot);
         self.ledger.turn(engine.now(), service, is_awaited, false);
         self.tell_of(engine.now(), slot, |_, _| "is dropped by the queue".to_owned());
         let refusal = &self.fleet.services[service as usize].host.refusal;
@@ -368,6 +376,7 @@ impl World<'_> {
     /// Everything inside ends without an answer, and what the process knew is gone.
     pub(super) fn close_all(&mut self, engine: &mut Engine, place: usize) {
         let site = &mut self.sites[place];
+        site.entry.iter_mut().for_each(|entry| entry.clear());
         let mut inside = std::mem::take(&mut site.working);
         inside.extend(site.server.clear());
         inside.extend(site.door.iter_mut().flat_map(|door| door.close()));

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use seawall_policy::{Class, Done, StopReason, Timestamp};
 
-use super::Fleet;
 use super::arrivals::Arrivals;
 use super::heat::Heat;
 use super::policies::Policies;
 use super::report::{OfService, Report};
 use super::rush::Tries;
+use super::{Calls, Fleet};
 use crate::engine::Engine;
 use crate::stats::Times;
 
@@ -100,6 +100,8 @@ pub(super) struct Ledger {
     heat: Heat,
     longest: Duration,
     pub(super) tries: Tries,
+    /// Whether times are those of clients that are in, and of no others.
+    is_of_those_in: bool,
 }
 
 /// Sums, and a series of them.
@@ -142,7 +144,14 @@ impl Tally {
         &mut self.seconds[second.min(last)]
     }
 
-    fn done(&mut self, now: Timestamp, begun: Timestamp, done: &Done, counts: bool) {
+    fn done(
+        &mut self,
+        now: Timestamp,
+        begun: Timestamp,
+        done: &Done,
+        counts: bool,
+        is_timed: bool,
+    ) {
         let is_good = done.outcome.class() == Class::Success;
         let second = self.second(now);
         *(if is_good { &mut second.good } else { &mut second.failed }) += 1;
@@ -152,7 +161,9 @@ impl Tally {
         self.counts.stops[done.stop.index()] += 1;
         if is_good {
             self.counts.good += 1;
-            self.times.record(now.since(begun));
+            if is_timed {
+                self.times.record(now.since(begun));
+            }
         } else {
             self.counts.failed += 1;
         }
@@ -171,6 +182,7 @@ impl Ledger {
             heat,
             longest: Duration::ZERO,
             tries: Tries::of(fleet),
+            is_of_those_in: matches!(fleet.calls, Calls::Once { then: Some(_), .. }),
         }
     }
 
@@ -212,15 +224,24 @@ impl Ledger {
         });
     }
 
-    pub(super) fn done(&mut self, now: Timestamp, place: Place, begun: Timestamp, done: &Done) {
+    /// A call that a client or a server began then has ended.
+    pub(super) fn done(
+        &mut self,
+        now: Timestamp,
+        place: Place,
+        caller: u32,
+        begun: Timestamp,
+        done: &Done,
+    ) {
         let counts = begun >= self.warm_up;
+        let is_timed = !self.is_of_those_in || !place.is_of_client || self.tries.is_in(caller);
         if place.is_of_client && counts {
             self.longest = self.longest.max(now.since(begun));
         }
         if place.is_of_client && done.outcome.class() == Class::Success {
             self.heat.record(now, now.since(begun));
         }
-        self.note(place, |tally| tally.done(now, begun, done, counts));
+        self.note(place, |tally| tally.done(now, begun, done, counts, is_timed));
     }
 
     /// The maker of a call that began then has left.

@@ -19,8 +19,8 @@ pub(super) struct Plain {
     made: Made,
     number: u32,
     pub(super) begun: Timestamp,
-    tick_at: Timestamp,
-    leaves_at: Timestamp,
+    pub(super) tick_at: Timestamp,
+    pub(super) leaves_at: Timestamp,
     sent: u32,
     flight: Option<u32>,
 }
@@ -75,7 +75,7 @@ impl World<'_> {
         let (attempts, redispatches, hedges, retry_after) = (0, 0, 0, None);
         let stop = StopReason::RateLimited;
         let done = Done { outcome, attempts, redispatches, hedges, stop, retry_after };
-        self.ledger.done(begun, self.counted(made.link), begun, &done);
+        self.ledger.done(begun, self.counted(made.link), made.origin, begun, &done);
         self.tell(begun, made, |_| ended(Duration::ZERO, &done));
         self.ends_in_life(made.link.caller);
         self.next_after(engine, made.link.caller, false);
@@ -180,7 +180,7 @@ impl World<'_> {
         let stop = if is_good { StopReason::Answered } else { StopReason::Exhausted };
         let (attempts, redispatches, hedges, retry_after) = (call.sent, 0, 0, None);
         let done = Done { outcome, attempts, redispatches, hedges, stop, retry_after };
-        self.ledger.done(now, self.counted(call.link()), call.begun, &done);
+        self.ledger.done(now, self.counted(call.link()), client, call.begun, &done);
         self.tell(now, call.made, |_| ended(now.since(call.begun), &done));
         self.ends_in_life(client);
         self.next_after(engine, client, is_good);

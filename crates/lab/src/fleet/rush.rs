@@ -50,8 +50,10 @@ impl Rush {
 /// Takes down how each client fares.
 #[derive(Debug, Default)]
 pub(super) struct Tries {
-    /// Attempts by client; empty where nobody asks.
+    /// Attempts by client until it is in; empty where nobody asks.
     by_client: Vec<u16>,
+    /// Who has been answered, a bit for each client.
+    is_in: Vec<u64>,
     ready: Times,
 }
 
@@ -59,18 +61,32 @@ impl Tries {
     pub(super) fn of(fleet: &Fleet) -> Self {
         let is_asked = matches!(fleet.calls, Calls::Once { .. });
         let clients = if is_asked { fleet.clients as usize } else { 0 };
-        Self { by_client: vec![0; clients], ready: Times::new() }
+        Self::with(clients)
+    }
+
+    fn with(clients: usize) -> Self {
+        let is_in = vec![0; clients.div_ceil(64)];
+        Self { by_client: vec![0; clients], is_in, ready: Times::new() }
+    }
+
+    /// Whether a client has been answered.
+    pub(super) fn is_in(&self, client: u32) -> bool {
+        self.is_in.get(client as usize / 64).is_some_and(|bits| bits >> (client % 64) & 1 == 1)
     }
 
     pub(super) fn attempt(&mut self, client: u32) {
+        if self.is_in(client) {
+            return;
+        }
         if let Some(made) = self.by_client.get_mut(client as usize) {
             *made = made.saturating_add(1);
         }
     }
 
-    /// A client has been answered, so long after the begin.
-    pub(super) fn answered(&mut self, after: Duration) {
-        if !self.by_client.is_empty() {
+    /// A client has been answered, so long after the begin; the first time counts.
+    pub(super) fn answered(&mut self, client: u32, after: Duration) {
+        if !self.by_client.is_empty() && !self.is_in(client) {
+            self.is_in[client as usize / 64] |= 1 << (client % 64);
             self.ready.record(after);
         }
     }
@@ -99,9 +115,13 @@ mod tests {
 
     #[test]
     fn who_was_never_answered_counts() {
-        let mut tries = Tries { by_client: vec![0; 10], ready: Times::new() };
+        let mut tries = Tries::with(10);
         (0..10).for_each(|client| (0..=client / 4).for_each(|_| tries.attempt(client)));
-        (1..=8).for_each(|second| tries.answered(ms(second * 1_000)));
+        (1..=8).for_each(|second| tries.answered(second - 1, ms(u64::from(second) * 1_000)));
+        // What it does once it is in is nobody's try.
+        tries.attempt(0);
+        tries.answered(0, ms(9_000));
+        assert!(tries.is_in(7) && !tries.is_in(8));
         let rush = tries.report();
         assert_eq!((rush.attempts.clone(), rush.waiting), (vec![0, 4, 4, 2], 2));
         assert!((rush.mean_attempts() - 1.8).abs() < 1e-9);

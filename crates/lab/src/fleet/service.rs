@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use seawall_policy::units::format_duration;
 use seawall_policy::{ConfigError, StackParams};
 
 use super::{Fleet, Host, Later, Refusal, Sharing, Work};
@@ -146,6 +147,13 @@ pub(super) fn check(fleet: &Fleet) -> Result<(), ConfigError> {
     if fleet.lives.is_some() && fleet.sharing == Sharing::All {
         let allowed = "lives only where each client has policies of its own";
         return Err(ConfigError::new("lives", fleet.lives.unwrap_or(0), allowed));
+    }
+    if let Some(connect) = fleet.connect
+        && !fleet.services.iter().any(|service| service.host.door.is_some())
+    {
+        let shown = format_duration(connect);
+        let allowed = "none where no server has a door: connections are there already";
+        return Err(ConfigError::new("connect", shown, allowed));
     }
     targets("to", &fleet.to, fleet.is_together, fleet)?;
     ends(fleet)

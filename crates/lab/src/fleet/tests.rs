@@ -8,6 +8,7 @@ use seawall_policy::{
     StopReason, SuccessBudget, Timestamp,
 };
 
+mod clients;
 mod services;
 mod story;
 
@@ -52,6 +53,7 @@ fn fleet(config: &StackConfig) -> Fleet {
         calls: Calls::Open(Rate::constant(100.0).unwrap()),
         patience: None,
         cancels: false,
+        connect: None,
         safety: None,
         policy: StackParams::new(config).unwrap(),
         baseline: None,
@@ -74,9 +76,13 @@ fn service(name: &str, host: Host) -> Service {
     Service::new(name, 1, host, StackParams::new(&StackConfig::default()).unwrap())
 }
 
+fn once(at: Timestamp, again: Duration) -> Calls {
+    Calls::Once { at, over: Duration::ZERO, again: Span::fixed(again), then: None }
+}
+
 fn host(workers: u32, service: Span) -> Host {
     let work = Work::Queue { workers, queue: Queue::fifo(None), service };
-    Host { work, notices: false, refusal: Refusal::PLAIN, door: None }
+    Host { work, notices: false, entry: None, refusal: Refusal::PLAIN, door: None }
 }
 
 fn run(fleet: &Fleet) -> Report {
@@ -408,7 +414,7 @@ fn a_partition_cuts_some_clients_off_both_ways_and_no_others() {
 fn all_clients_call_at_one_time_and_each_until_it_is_answered_once() {
     let rush = |room: Option<u32>, baseline: Option<Baseline>| {
         let mut fleet = fleet(&retrying(1));
-        fleet.calls = Calls::Once { at: second(1), again: Span::fixed(millis(400)) };
+        fleet.calls = once(second(1), millis(400));
         let service = Span::fixed(millis(10));
         fleet.services[0].host.work = Work::Queue { workers: 1, queue: Queue::fifo(room), service };
         fleet.baseline = baseline;
@@ -464,7 +470,7 @@ fn a_client_is_let_in_once_and_again_after_a_reset() {
 fn who_is_in_does_not_wait_for_those_who_come_and_who_left_is_let_in_for_nobody() {
     let mut fleet =
         fleet(&StackConfig { attempt_timeout: Some(millis(200)), ..Default::default() });
-    fleet.calls = Calls::Once { at: second(1), again: Span::fixed(millis(50)) };
+    fleet.calls = once(second(1), millis(50));
     fleet.services[0].host.door = Some(door(1, None));
     // A hundred want in, 30 ms each; after 200 ms they give up, and the door goes on for nobody.
     let report = run(&fleet);

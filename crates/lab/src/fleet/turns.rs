@@ -30,8 +30,13 @@ impl World<'_> {
                 let at = usize::try_from(turn).ok().and_then(|turn| times.get(turn).copied());
                 at.unwrap_or(Timestamp::MAX)
             }
-            Calls::Once { at, .. } if client.begun == 0 => *at,
-            Calls::Once { again, .. } => now.after(again.draw(&mut draw)),
+            Calls::Once { at, over, .. } if client.begun == 0 => {
+                at.after(seconds_to_span(over.as_secs_f64() * draw.unit()))
+            }
+            Calls::Once { again, then, .. } => {
+                let is_in = self.ledger.tries.is_in(id);
+                now.after(then.as_ref().filter(|_| is_in).unwrap_or(again).draw(&mut draw))
+            }
         };
         if at < self.fleet.calls_until {
             engine.schedule(at, &mut client.entity, What::Begin.of(0));
@@ -47,10 +52,13 @@ impl World<'_> {
 
     /// A client's call has ended, which another follows where one waits for its end.
     pub(super) fn next_after(&mut self, engine: &mut Engine, id: u32, is_answered: bool) {
-        match self.fleet.calls {
+        match &self.fleet.calls {
             Calls::Open(_) | Calls::Recorded(_) => {}
-            Calls::Once { at, .. } if is_answered => {
-                self.ledger.tries.answered(at.until(engine.now()));
+            Calls::Once { at, then, .. } if is_answered => {
+                self.ledger.tries.answered(id, at.until(engine.now()));
+                if then.is_some() {
+                    self.next_call(engine, id);
+                }
             }
             Calls::Once { .. } | Calls::Serial(_) | Calls::Closed(_) => self.next_call(engine, id),
         }

@@ -3,9 +3,9 @@
 use seawall_policy::Timestamp;
 
 use super::Work;
-use super::world::{Made, World};
+use super::world::{Made, What, World};
 use crate::draw::Purpose;
-use crate::engine::Engine;
+use crate::engine::{Engine, Event};
 use crate::fault::{Condition, Trouble};
 
 impl World<'_> {
@@ -54,6 +54,51 @@ impl World<'_> {
         site.dead_until = engine.now().after(dies.restarts_in);
         self.ledger.died(service);
         self.close_all(engine, place);
+    }
+
+    /// Until when a client stands still, if it does.
+    pub(super) fn stands_still(&self, client: u32, now: Timestamp) -> Option<Timestamp> {
+        if client >= self.fleet.clients {
+            return None;
+        }
+        let faults = self.fleet.faults.iter().zip(0..).filter(|(fault, _)| fault.is_on(now));
+        let stalls = faults.filter_map(|(fault, number)| match fault.trouble() {
+            Trouble::Stall { share } if self.is_hit(client, number, share) => Some(fault.until()),
+            _ => None,
+        });
+        stalls.max()
+    }
+
+    /// What happens to a client that stands still happens when it goes on.
+    pub(super) fn put_off(
+        &mut self,
+        engine: &mut Engine,
+        event: Event,
+        what: What,
+        slot: u32,
+        until: Timestamp,
+    ) {
+        let (client, now) = (event.entity, engine.now());
+        let is_plain = self.fleet.baseline.is_some();
+        let due = match what {
+            What::Tick | What::Leave if is_plain => {
+                self.plain.get_mut(slot).map(|call| match what {
+                    What::Tick => &mut call.tick_at,
+                    _ => &mut call.leaves_at,
+                })
+            }
+            What::Tick => self.calls.get_mut(slot).map(|call| &mut call.tick_at),
+            What::Leave => self.calls.get_mut(slot).map(|call| &mut call.leaves_at),
+            What::Timer => self.flights.get_mut(slot).map(|flight| &mut flight.timer_at),
+            _ => None,
+        };
+        match due {
+            // One that is not due now is stale, and stays so.
+            Some(due) if *due != now => return,
+            Some(due) => *due = until,
+            None => {}
+        }
+        self.schedule(engine, until, client, event.what);
     }
 
     /// How many seconds a client's clock is ahead.

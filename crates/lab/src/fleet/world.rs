@@ -18,6 +18,7 @@ use super::{Fleet, Sharing};
 use crate::baselines::Known;
 use crate::draw::{Draws, Purpose};
 use crate::engine::{Engine, Entity, Event, Model};
+use crate::fault::Trouble;
 use crate::slots::Slots;
 
 /// Everything there is.
@@ -45,6 +46,8 @@ pub(super) struct World<'a> {
     pub(super) first_sites: Vec<u32>,
     /// Whose time it is when a fault begins or ends.
     weather: Entity,
+    /// Whether any client ever stands still.
+    has_stalls: bool,
     pub(super) ledger: Ledger,
     /// What is told of it, if anybody asks.
     pub(super) story: Option<Story>,
@@ -109,6 +112,8 @@ pub(super) struct Flight {
     pub(super) deadline: Timestamp,
     pub(super) cut_by_call: bool,
     pub(super) hedge_at: Timestamp,
+    /// When it is given up that its caller is let in.
+    pub(super) connect_at: Timestamp,
     /// When a timer is due; others are stale.
     pub(super) timer_at: Timestamp,
     /// When the servers' side could know that nobody waits any longer.
@@ -182,6 +187,7 @@ impl Flight {
             deadline: Timestamp::MAX,
             cut_by_call: false,
             hedge_at: Timestamp::MAX,
+            connect_at: Timestamp::MAX,
             timer_at: Timestamp::MAX,
             gone_at: Timestamp::MAX,
             is_alive: true,
@@ -271,6 +277,7 @@ impl<'a> World<'a> {
             sites,
             first_sites,
             weather: Entity::new(u32::MAX),
+            has_stalls: fleet.faults.iter().any(|it| matches!(it.trouble(), Trouble::Stall { .. })),
             ledger: Ledger::new(fleet),
             story: None,
         }
@@ -312,6 +319,12 @@ impl Model for World<'_> {
     fn on(&mut self, engine: &mut Engine, event: Event) {
         let slot = event.what & ((1 << SLOT_BITS) - 1);
         let Some(what) = What::ALL.get((event.what >> SLOT_BITS) as usize) else { return };
+        if self.has_stalls
+            && let Some(until) = self.stands_still(event.entity, engine.now())
+        {
+            self.put_off(engine, event, *what, slot, until);
+            return;
+        }
         let is_plain = self.fleet.baseline.is_some() && event.entity < self.fleet.clients;
         match what {
             What::Begin => self.call_begins(engine, event.entity),

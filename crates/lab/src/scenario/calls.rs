@@ -16,8 +16,10 @@ pub(super) fn calls(section: &Section<'_>) -> Read<Calls> {
     if section.node("steps").is_some() && section.node("rate").is_none() {
         return Err(section.missing("rate"));
     }
-    if section.node("again").is_some() && section.node("once").is_none() {
-        return Err(section.missing("once"));
+    for key in ["again", "over", "then"] {
+        if section.node(key).is_some() && section.node("once").is_none() {
+            return Err(section.missing("once"));
+        }
     }
     let others = ["serial", "closed", "times", "counts", "once"].map(|key| section.node(key));
     match (section.per_second("rate")?, others) {
@@ -46,8 +48,13 @@ pub(super) fn calls(section: &Section<'_>) -> Read<Calls> {
         (None, [None, None, None, Some(_), None]) => counts(section),
         (None, [None, None, None, None, Some(_)]) => {
             let at = section.point("once")?.unwrap_or(Timestamp::ZERO);
-            let again = section.node("again").map(|node| span(node, "calls.again")).transpose()?;
-            Ok(Calls::Once { at, again: again.unwrap_or(Span::fixed(Duration::from_secs(1))) })
+            let time = |key| {
+                let path = section.path(key);
+                section.node(key).map(|node| span(node, &path)).transpose()
+            };
+            let over = section.duration("over", Duration::ZERO..=LONGEST_RUN)?.unwrap_or_default();
+            let again = time("again")?.unwrap_or(Span::fixed(Duration::from_secs(1)));
+            Ok(Calls::Once { at, over, again, then: time("then")? })
         }
         _ => {
             let said = "needs one of rate, serial, closed, times, counts and once";
@@ -86,8 +93,8 @@ fn counts(section: &Section<'_>) -> Read<Calls> {
 }
 
 /// Its keys.
-pub(super) const KEYS: [&str; 8] =
-    ["rate", "steps", "serial", "closed", "times", "counts", "once", "again"];
+pub(super) const KEYS: [&str; 10] =
+    ["rate", "steps", "serial", "closed", "times", "counts", "once", "over", "again", "then"];
 /// Entries of a record. Source: own choice.
 const MOST_RECORDED: usize = 10_000;
 /// Calls in a second of a record. Source: own choice.

@@ -13,7 +13,7 @@ use super::course::USUAL;
 use super::known::{self, Form};
 use super::mistake::Mistake;
 use super::node::{Node, Value};
-use super::policy::{baseline, cancels};
+use super::policy::{baseline, cancels, connect};
 use super::section::{LONGEST_RUN, Read, Section, duration};
 use super::service::{Outward, keys, named, services, targets, together};
 use super::threshold::Unit;
@@ -158,6 +158,7 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
         calls: calls::calls(&made)?,
         safety: made.choice("safety", &safety)?,
         cancels: cancels(section)?,
+        connect: connect(section)?,
         patience: size.node("patience").map(|node| span(node, "fleet.patience")).transpose()?,
         policy: outward.policy,
         baseline: section.node("baseline").map(|node| baseline(node, "baseline")).transpose()?,
@@ -181,6 +182,7 @@ fn fleet(section: &Section<'_>) -> Read<Fleet> {
         "ends" | "calls_until" => run.by(&error, "calls_until"),
         "fault.server" | "fault.workers" => section.by(&error, "fault"),
         "lives" => size.by(&error, "lives"),
+        "connect" => section.by(&error, "policy"),
         "calls" | "pick" => {
             let key = if section.node("service").is_some() { "service" } else { "server" };
             Mistake::refused(section.at(key), key, error.value(), error.allowed())
@@ -207,13 +209,14 @@ fn fault(node: &Node, path: &str, names: &[String]) -> Read<Fault> {
         ("hold", &[]),
         ("partition", &["clients"]),
         ("reset", &["clients"]),
+        ("stall", &["clients"]),
         ("clock", &["clients", "ahead", "behind"]),
     ];
     let own = any.choice("do", &kinds)?.ok_or_else(|| any.missing("do"))?;
-    // Clocks are the clients', whatever they talk to.
-    let is_clock = own.contains(&"ahead");
+    // Some are the clients' own, whatever they talk to.
+    let is_of_clients = ["stall", "clock"].contains(&any.text("do")?.unwrap_or_default());
     let mut keys: Vec<_> = all[..5].iter().chain(own).copied().collect();
-    keys.retain(|key| !is_clock || !["on", "server"].contains(key));
+    keys.retain(|key| !is_of_clients || !["on", "server"].contains(key));
     let read = Section::new(node, path, &keys)?;
     let trouble = match any.text("do")?.unwrap_or_default() {
         "down" => Trouble::Down,
@@ -238,6 +241,7 @@ fn fault(node: &Node, path: &str, names: &[String]) -> Read<Fault> {
         "partition" => Trouble::Partition {
             share: read.share("clients")?.ok_or_else(|| read.missing("clients"))?,
         },
+        "stall" => Trouble::Stall { share: read.share("clients")?.unwrap_or(1.0) },
         _ => Trouble::Clock { share: read.share("clients")?.unwrap_or(1.0), ahead: ahead(&read)? },
     };
     let from = read.point("from")?.ok_or_else(|| read.missing("from"))?;
@@ -247,7 +251,7 @@ fn fault(node: &Node, path: &str, names: &[String]) -> Read<Fault> {
     let fault = Fault::new(from, until, server, trouble).map_err(|error| read.by(&error, "do"))?;
     match read.text("on")?.map(|name| named(read.at("on"), &read.path("on"), name, names)) {
         Some(on) => Ok(fault.on(on?)),
-        None if names.len() == 1 || is_clock => Ok(fault),
+        None if names.len() == 1 || is_of_clients => Ok(fault),
         None => Err(read.missing("on")),
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
     let mut is_asked = false;
     if section.is_off("timeouts") {
         (config.attempt_timeout, config.total) = (None, None);
-    } else if let Some(timeouts) = section.inner("timeouts", &["attempt", "total"])? {
+    } else if let Some(timeouts) = section.inner("timeouts", &TIMEOUTS)? {
         if let Some(attempt) = timeouts.duration("attempt", MILLISECOND..=HOUR)? {
             (config.attempt_timeout, is_asked) = (Some(attempt), true);
         }
@@ -72,6 +72,16 @@ pub(super) fn policy(node: &Node, path: &str) -> Read<StackConfig> {
             Err(Mistake::refused(node.at, &section.path(&field), error.value(), error.allowed()))
         }
     }
+}
+
+/// How long a caller waits to be let in where there is a door, by the policy of a file.
+pub(super) fn connect(whole: &Section<'_>) -> Read<Option<Duration>> {
+    let Some(read) = whole.inner("policy", &KEYS)? else { return Ok(None) };
+    if read.is_off("timeouts") {
+        return Ok(None);
+    }
+    let Some(timeouts) = read.inner("timeouts", &TIMEOUTS)? else { return Ok(None) };
+    timeouts.duration("connect", MILLISECOND..=HOUR)
 }
 
 /// Whether an attempt is cut when its caller leaves, by the policy of a file.
@@ -363,6 +373,7 @@ pub(super) const KEYS: [&str; 10] = [
     "outlier",
     "slow_start",
 ];
+const TIMEOUTS: [&str; 3] = ["connect", "attempt", "total"];
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// The gateway's. Source: seawall-design.

@@ -9,18 +9,20 @@ use super::mistake::Mistake;
 use super::model::span;
 use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section};
-use crate::baselines::QueueRule;
+use crate::baselines::{EntryRule, QueueRule};
 use crate::fleet::{Door, Form, Host, Later, Refusal, Wait, Work};
 use crate::server::{Discipline, Drop, Order, Queue};
 
 /// The keys of a server.
-pub(super) const KEYS: [&str; 8] =
-    ["workers", "queue", "service", "alone", "each", "notices", "refusal", "door"];
+pub(super) const KEYS: [&str; 9] =
+    ["workers", "queue", "service", "alone", "each", "notices", "entry", "refusal", "door"];
 
 pub(super) fn host(server: &Section<'_>) -> Read<Host> {
     Ok(Host {
         work: work(server)?,
         notices: server.flag("notices")?.unwrap_or(false),
+        entry: server
+            .choice("entry", &[("random", EntryRule::Random), ("dagor", EntryRule::Dagor)])?,
         refusal: refusal(server)?,
         door: door(server)?,
     })

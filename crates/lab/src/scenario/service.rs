@@ -67,6 +67,9 @@ fn one(section: &Section<'_>, name: &str, all: &[String]) -> Read<Service> {
     let host = server::host(section)?;
     let servers = section.count("count", 1..=10_000)?.unwrap_or(1);
     let outward = Outward::read(section, all)?;
+    if let Some(policy) = section.node("policy") {
+        no_connect(policy, &section.path("policy"))?;
+    }
     let is_together = together(section)?;
     known::as_in(&format!("{}[]", section.path("calls")), "(target)");
     let calls = match section.node("calls") {
@@ -141,6 +144,7 @@ impl Outward {
                 let said = "is one for all that a process calls; say it in its policy";
                 return Err(Mistake::new(one.at("on_abandon"), &one.path("on_abandon"), said));
             }
+            no_connect(&entry.node, &path)?;
             // Laid over what holds for all.
             let params = params(section, &node.under(&entry.node), &path)?;
             read.others.push((place, params, entry.at, path));
@@ -167,6 +171,19 @@ impl Outward {
 /// Whether a process has one state of its policies for all that it calls.
 pub(super) fn together(section: &Section<'_>) -> Read<bool> {
     Ok(section.choice("policies", &[("each", false), ("one", true)])?.unwrap_or(false))
+}
+
+/// Only clients wait to be let in, and all of them alike.
+fn no_connect(policy: &Node, path: &str) -> Read<()> {
+    let Some(timeouts) = Section::new(policy, path, &KEYS)?.node("timeouts") else {
+        return Ok(());
+    };
+    if timeouts.has("connect") {
+        let path = format!("{path}.timeouts.connect");
+        let said = "is that of clients, one for all; say it in `policy`";
+        return Err(Mistake::new(timeouts.at, &path, said));
+    }
+    Ok(())
 }
 
 fn params(section: &Section<'_>, node: &Node, path: &str) -> Read<StackParams> {

@@ -151,9 +151,7 @@ impl Threshold {
             Metric::Goodput => part(window.good, window.offered),
             Metric::Attempts => part(window.attempts, window.offered),
             Metric::Wasted => part(window.wasted, window.wasted + window.worked),
-            Metric::InVain => {
-                part(window.wasted, report.between(self.from, self.until).offered)
-            }
+            Metric::InVain => part(window.wasted, report.between(self.from, self.until).offered),
             Metric::Recovery => recovery(&seen, self.from),
             Metric::P50 => time(0.5),
             Metric::P99 => time(0.99),
