@@ -43,6 +43,7 @@ mod deadline;
 mod door;
 mod error;
 mod estimate;
+mod gate;
 mod grpc;
 mod hedge;
 mod limit;
@@ -79,6 +80,7 @@ pub use deadline::{ReturnPath, parse_remaining, remaining_to_send};
 pub use door::{AddressOptions, Door, DoorOptions, DoorParams, DoorRefusal, Entrance, Farewell};
 pub use error::ConfigError;
 pub use estimate::{Fit, ScoutPass, ServiceTimes};
+pub use gate::{Gate, GateEntry, GateOptions, GateParams, GateTurn};
 pub use grpc::{GrpcCode, GrpcCodes, grpc_timeout_to_send, parse_grpc_timeout, parse_pushback};
 pub use hedge::{HedgeDelay, HedgeOptions, HedgeParams, HedgeRefusal};
 pub use limit::{
