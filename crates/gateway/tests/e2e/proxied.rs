@@ -230,3 +230,19 @@ async fn requests_of_a_trusted_proxy_count_for_the_clients_it_names() {
     assert_eq!(arrivals.len(), 1);
     assert_eq!(arrivals[0].header("x-forwarded-for"), Some("127.0.0.9"));
 }
+
+#[tokio::test]
+async fn a_rate_for_each_peer_counts_the_clients_that_a_trusted_proxy_names() {
+    let (upstream, _) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "ok")).await;
+    let rate = "rate: {per_key: {key: peer, limit: 1/h, burst: 1}}";
+    let listener = "trusted_peers: [127.0.0.1], client_header: X-Real-Ip";
+    let setup = Setup::new(upstream).upstream(rate).listener(listener);
+    let mut caller = setup.start().await.caller(Protocol::Http1).await;
+    for (client, status) in
+        [("192.0.2.7", 200), ("192.0.2.8", 200), ("192.0.2.7", 429), ("2001:db8::7", 200)]
+    {
+        let mut request = get("/");
+        request.headers_mut().insert("x-real-ip", client.parse().unwrap());
+        assert_eq!(caller.send(request).await.status, status, "{client}");
+    }
+}

@@ -21,6 +21,7 @@ async fn what_is_beyond_the_rate_is_refused_here_with_the_time_to_come_back() {
     }
     let refused = gateway.get("/").await;
     assert_eq!((refused.status, refused.header("seawall-problem")), (503, Some("rate-limited")));
+    assert_eq!(refused.header("ratelimit"), None, "it is nobody's share");
     assert_eq!(refused.header("seawall-retry"), None);
     assert_eq!(refused.header("seawall-attempts"), Some("0"));
     let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
@@ -61,7 +62,12 @@ async fn each_account_has_its_own_rate_and_those_without_a_name_share_one() {
         if status == 429 {
             assert_eq!(answered.header("seawall-problem"), Some("quota-exceeded"));
             assert_eq!(answered.header("seawall-retry"), None);
-            assert!(answered.header("retry-after").is_some());
+            let seconds = answered.header("retry-after").unwrap();
+            assert_eq!(answered.header("ratelimit-policy"), Some("\"key\";q=1;w=3600"));
+            let left = format!("\"key\";r=0;t={seconds}");
+            assert_eq!(answered.header("ratelimit"), Some(&*left));
+        } else {
+            assert_eq!(answered.header("ratelimit"), None);
         }
     }
     assert_eq!(gateway.get("/").await.status, 200);

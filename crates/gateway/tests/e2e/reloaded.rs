@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::Method;
 use rustls::{ClientConfig, HandshakeKind};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::reloads::{Place, start};
 use crate::support::*;
@@ -160,6 +161,27 @@ async fn what_is_kept_of_a_body_is_what_the_last_reload_says() {
         assert_eq!(it.gateway.line().await["stop_reason"], stop, "{limit}");
         assert_eq!(std::mem::take(&mut *arrivals.lock().unwrap()).len(), attempts, "{limit}");
     }
+}
+
+#[tokio::test]
+async fn what_was_taken_of_an_accept_rate_is_still_taken_after_a_reload() {
+    let (upstream, _) = Upstream::scripted(Protocol::Http1, |_, _| answer(200, "ok")).await;
+    let open = Setup::new(upstream);
+    let rated = open.clone().listener("accept: {rate: 1/h, burst: 2}");
+    let it = Following::start(&rated).await;
+    let comes_in = async || {
+        let mut caller = it.gateway.raw().await;
+        // One that is refused may be gone before it has said anything.
+        let _ = within(caller.socket.write_all(b"GET / HTTP/1.0\r\n\r\n")).await;
+        caller.rest().await.ends_with("ok")
+    };
+    assert_eq!([comes_in().await, comes_in().await, comes_in().await], [true, true, false]);
+    it.reload(&open).await;
+    assert!(comes_in().await && comes_in().await, "nobody is counted");
+    it.reload(&rated).await;
+    assert!(!comes_in().await, "it is where it was");
+    it.reload(&open.listener("accept: {rate: 1000/s, burst: 2}")).await;
+    within(async { while !comes_in().await {} }).await;
 }
 
 /// Whether retries are off, who says so, and why.
