@@ -48,6 +48,7 @@ use core::time::Duration;
 use crate::error::ConfigError;
 use crate::rate::{Rate, RateExceeded, RateKey, RateOptions, RateParams};
 use crate::rng::Rng;
+use crate::spread::come_again;
 use crate::time::Timestamp;
 
 pub use address::AddressOptions;
@@ -256,7 +257,7 @@ impl Door {
     ) -> Farewell {
         match &params.answers {
             Some(answers) if self.answers.try_acquire(now, answers, 1).is_ok() => {
-                Farewell::Answer(RETRY_AFTER_MIN + rng.below(RETRY_AFTER_SPAN))
+                Farewell::Answer(come_again(rng))
             }
             _ => Farewell::Reset,
         }
@@ -280,10 +281,6 @@ impl Door {
 const BURST_TIME: Duration = Duration::from_secs(1);
 /// Source: seawall-design.
 const ANSWERS: RateOptions = RateOptions { limit: 100, period: Duration::from_secs(1), burst: 100 };
-/// Seconds. Source: seawall-design.
-const RETRY_AFTER_MIN: u64 = 3;
-/// So many different answers: 3 to 8. Source: seawall-design.
-const RETRY_AFTER_SPAN: u64 = 6;
 
 #[cfg(test)]
 mod tests;

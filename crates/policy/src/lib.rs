@@ -106,7 +106,7 @@ pub use retry_share::{RetryShare, RetryShareOptions, RetryShareParams};
 pub use rng::{Rng, SplitMix64};
 pub use siphash::SealKey;
 pub use slots::{Came, Entry, Slot, SlotCounts, SlotToken, Slots, SlotsOptions, SlotsParams};
-pub use spread::{Spread, SpreadOptions, SpreadParams};
+pub use spread::{Spread, SpreadOptions, SpreadParams, come_again};
 pub use stack::{
     Admitted, Attempt, Avoid, Call, Counters, Dependency, Done, EndpointView, Event, HeldCall, Hop,
     LaneView, LoggedTransition, LoggedVerdict, Operation, Permit, Purpose, Rejection, Reshaped,

@@ -20,6 +20,7 @@
 //! |---|---|---|---|
 //! | `limit` per `period` | 100 in 1 s | 1 or more, in over 0 s up to 1 day | seawall-design |
 //! | longest wait | 5 min | fixed | seawall-design |
+//! | told to come again | 3 to 8 whole seconds | fixed | seawall-design |
 //!
 //! Known bad cases: the schedule is of each listener and each process, so a fleet ends as many
 //! times more; a rate above that at which callers can come back spreads too little.
@@ -104,8 +105,17 @@ impl Spread {
     }
 }
 
+/// In how many seconds somebody who is refused or closed is told to come again: 3 to 8, drawn.
+pub fn come_again(rng: &mut impl Rng) -> u64 {
+    COME_AGAIN_MIN + rng.below(COME_AGAIN_SPAN)
+}
+
 /// In a second. Source: seawall-design.
 const ENDINGS: u32 = 100;
+/// Seconds. Source: seawall-design.
+const COME_AGAIN_MIN: u64 = 3;
+/// So many different numbers of them. Source: seawall-design.
+const COME_AGAIN_SPAN: u64 = 6;
 /// Source: seawall-design.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 

@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use seawall::ThreadRng;
+use seawall_policy::come_again;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{timeout, timeout_at};
 
@@ -181,11 +183,10 @@ async fn tell(
     let frames = frames?;
     frames.pass(taken);
     let end = frames.rest_of_frame(rest)?;
-    let seconds =
-        RETRY_AFTER_MIN + seawall_policy::Rng::below(&mut seawall::ThreadRng, RETRY_AFTER_SPAN);
+    let frame = close(come_again(&mut ThreadRng));
     let last = async {
         to.write_all(&rest[..end]).await?;
-        to.write_all(&close(seconds)).await?;
+        to.write_all(&frame).await?;
         to.shutdown().await
     };
     timeout(LAST_WORD, last).await.ok()?.ok()
@@ -203,7 +204,3 @@ const BUFFER_MIN: usize = 1024;
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long it has then to close. Source: seawall-design.
 const LINGER: Duration = Duration::from_secs(1);
-/// Seconds. Source: seawall-design (as at the door).
-const RETRY_AFTER_MIN: u64 = 3;
-/// So many different answers: 3 to 8. Source: seawall-design.
-const RETRY_AFTER_SPAN: u64 = 6;
