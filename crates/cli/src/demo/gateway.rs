@@ -140,7 +140,8 @@ fn join(lines: &Mutex<VecDeque<String>>) -> String {
 /// Reads what the gateway says until it ends.
 fn listen(stderr: impl BufRead, lines: &Mutex<VecDeque<String>>, tell: &watch::Sender<Told>) {
     for line in stderr.lines().map_while(Result::ok) {
-        if let Some(listener) = address(&line, "listening on http://") {
+        let listening = ["listening on http://", "listening on https://"];
+        if let Some(listener) = listening.iter().find_map(|begin| address(&line, begin)) {
             tell.send_modify(|told| told.listener = told.listener.or(Some(listener)));
         }
         if let Some(admin) = address(&line, "admin on http://") {

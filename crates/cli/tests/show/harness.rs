@@ -234,6 +234,15 @@ impl Gateway {
         self.metric("seawall_breaker_transitions_total", &["to=\"open\""]).await
     }
 
+    /// The time that it has spent on processors so far, to a hundredth of a second.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid())).unwrap();
+        // Behind the name, which may hold anything, come the state and ten numbers.
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        let ticks = rest.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
     /// A figure of `/proc/PID/status`, in KiB.
     pub(crate) fn memory_kib(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.pid());

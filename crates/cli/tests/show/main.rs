@@ -24,3 +24,5 @@ mod show_12_outliers;
 mod show_13_grpc;
 mod show_14_broken;
 mod show_14_reload;
+mod show_15_door;
+mod show_15_readers;
