@@ -102,6 +102,20 @@
 //! one. Off unless configured; `cargo run -p seawall --example hedge` shows what it brings and what
 //! it costs.
 //!
+//! # In front of a server
+//!
+//! [`AdmissionLayer`] is for the other side: a tower layer before an axum router, a tonic service
+//! or any other server. A limit finds out how much can be in flight; what is beyond it waits in a
+//! queue by priority, tenant and deadline, and what cannot be served in time is told so at once.
+//! `cargo run -p seawall --example server` shows what it brings.
+//!
+//! ```
+//! # use seawall::{AdmissionLayer, GateOptions};
+//! // Priorities, tenants and deadlines are believed only of callers that may state them.
+//! let layer = AdmissionLayer::new(&GateOptions::default())?.trust_headers();
+//! # Ok::<(), seawall::ConfigError>(())
+//! ```
+//!
 //! # Credentials
 //!
 //! A stack with [`Credentials`] hands each attempt the one in force
@@ -137,6 +151,7 @@ mod pool;
 mod report;
 mod rules;
 mod seal;
+mod server;
 mod stack;
 mod switch;
 #[cfg(test)]
@@ -174,11 +189,15 @@ pub use report::{Error, Report};
 pub use rules::{BodySeen, HeaderCondition, HeaderTest, HttpRule, HttpRules, Meaning, Ruled};
 pub use seal::{Changed, Seal, SealBody, SealFuture, SealLayer, SealService};
 pub use seawall_policy::{
-    AnswerSignals, BackoffOptions, BreakerMode, BreakerOptions, BudgetOptions, BulkheadOptions,
-    Cause, Class, ConfigError, FinagleBudget, GrpcCode, GrpcCodes, GrpcThrottle, HedgeDelay,
-    HedgeOptions, Jitter, KeyedRateOptions, Outcome, Problem, Purpose, RateKey, RateOptions, Ratio,
-    RetryAfter, RetryOn, RetryOptions, Safety, StackConfig, StackParams, StopReason, SuccessBudget,
-    Timestamp,
+    AdmissionOptions, AnswerSignals, Ask, BackoffOptions, BreakerMode, BreakerOptions,
+    BudgetOptions, BulkheadOptions, Cause, Class, ConfigError, FinagleBudget, Gate, GateOptions,
+    GateParams, GrpcCode, GrpcCodes, GrpcThrottle, HedgeDelay, HedgeOptions, Jitter,
+    KeyedRateOptions, LimitOptions, LimitRule, Outcome, Priority, Problem, Purpose, RateKey,
+    RateOptions, Ratio, RetryAfter, RetryOn, RetryOptions, Safety, ShedReason, StackConfig,
+    StackParams, StopReason, SuccessBudget, Tenant, Timestamp,
+};
+pub use server::{
+    AdmissionFuture, AdmissionLayer, AdmissionService, AdmittedBody, Asking, HttpAsking, ServerGate,
 };
 pub use stack::{SlotGuard, Stack};
 pub use switch::{AuditEvent, AuditLine, Change, KillSwitch, Scope, SwitchedOff};

@@ -170,8 +170,8 @@ impl Stack {
         &self,
         decide: impl FnOnce(&mut Dependency, &StackParams, &mut ThreadRng) -> T,
     ) -> T {
-        let mut woken = Woken(Vec::new());
-        let mut deciding = Deciding { state: self.inner.lock(), woken: &mut woken };
+        let mut woken = Woken::default();
+        let mut deciding = Deciding { state: lock(&self.inner.state), woken: &mut woken };
         let State { dependency, params, .. } = &mut *deciding.state;
         // Nothing after it, so that what is decided, which may be large, is not moved again.
         decide(dependency, params, &mut ThreadRng)
@@ -215,21 +215,19 @@ impl Stack {
     }
 }
 
-impl Inner {
-    /// The lock is held for less than a microsecond: to wait for it costs less than to yield or to
-    /// sleep until it is free, which is what the mutex would soon do.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        for _ in 0..SPINS {
-            // Looked at first, since a try takes the cache line away from whom holds it.
-            if !self.state.is_locked()
-                && let Some(state) = self.state.try_lock()
-            {
-                return state;
-            }
-            std::hint::spin_loop();
+/// The lock is held for less than a microsecond: to wait for it costs less than to yield or to
+/// sleep until it is free, which is what the mutex would soon do.
+pub(crate) fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    for _ in 0..SPINS {
+        // Looked at first, since a try takes the cache line away from whom holds it.
+        if !state.is_locked()
+            && let Some(state) = state.try_lock()
+        {
+            return state;
         }
-        self.state.lock()
+        std::hint::spin_loop();
     }
+    state.lock()
 }
 
 /// A decision under way. Its drop ends it: the lock is free, and whom it decided for is known.
@@ -242,13 +240,20 @@ impl Drop for Deciding<'_> {
     fn drop(&mut self) {
         let State { dependency, wakers, .. } = &mut *self.state;
         while let Some(ticket) = dependency.pop_woken() {
-            self.woken.0.extend(wakers.remove(&ticket));
+            self.woken.extend(wakers.remove(&ticket));
         }
     }
 }
 
 /// Woken when dropped, which is after the lock is free.
-struct Woken(Vec<Waker>);
+#[derive(Default)]
+pub(crate) struct Woken(Vec<Waker>);
+
+impl Woken {
+    pub(crate) fn extend(&mut self, woken: Option<Waker>) {
+        self.0.extend(woken);
+    }
+}
 
 impl Drop for Woken {
     fn drop(&mut self) {
