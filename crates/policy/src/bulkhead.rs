@@ -80,6 +80,8 @@ pub struct Bulkhead {
     streams: u32,
     /// Made for the first call that waits.
     queue: Option<Box<Queue>>,
+    /// A limit that moves within that of the knobs.
+    within: u32,
     /// The lane limit that `ready` was made with.
     lane_limit: u32,
     /// The latest time seen; an earlier `now` is taken for this one.
@@ -124,6 +126,7 @@ impl Bulkhead {
             in_flight: 0,
             streams: 0,
             queue: None,
+            within: u32::MAX,
             lane_limit: u32::MAX,
             latest: Timestamp::ZERO,
         };
@@ -145,7 +148,7 @@ impl Bulkhead {
             self.lanes.reserve_exact(lane + 1 - self.lanes.len());
             self.lanes.resize_with(lane + 1, Lane::default);
         }
-        if self.in_flight < params.limit() && self.lanes[lane].in_flight < self.lane_limit {
+        if self.in_flight < self.limit(params) && self.lanes[lane].in_flight < self.lane_limit {
             self.take(lane);
             return Admission::Admitted(());
         }
@@ -250,7 +253,7 @@ impl Bulkhead {
         while let Some((_, ticket)) = self.next_due().filter(|due| due.0 <= now) {
             self.decide(ticket, Standing::Expired);
         }
-        while self.in_flight < params.limit()
+        while self.in_flight < self.limit(params)
             && let Some(ticket) = self.queue.as_ref().and_then(|queue| queue.ready.least())
         {
             self.decide(ticket, Standing::Granted { is_told: false });
@@ -260,6 +263,18 @@ impl Bulkhead {
     /// The next ticket decided (granted or expired) and not told yet, in the order of decision.
     pub fn pop_woken(&mut self) -> Option<Ticket> {
         self.queue.as_mut()?.waiters.pop_woken()
+    }
+
+    /// Grants no more than this from now on, if the knobs' limit is not lower; what more is in
+    /// flight goes on. Who waits is granted what a higher one frees by the next call.
+    pub const fn stay_within(&mut self, limit: u32) {
+        self.within = limit;
+    }
+
+    /// Calls that may be in flight now.
+    #[must_use]
+    pub fn limit(&self, params: &BulkheadParams) -> u32 {
+        params.limit().min(self.within)
     }
 
     /// Slots taken: calls, and granted slots not claimed yet.

@@ -169,13 +169,15 @@ impl Limit {
         sample: LimitSample,
     ) {
         self.learn(now, params, &permit, sample);
-        self.leave(permit);
+        self.leave(now);
+        drop(permit);
     }
 
     /// A call has ended and says nothing.
     pub fn release(&mut self, now: Timestamp, params: &LimitParams, permit: LimitPermit) {
         self.follow(now, params);
-        self.leave(permit);
+        self.leave(now);
+        drop(permit);
     }
 
     /// What a call tells whose place is held on: it was given up and is not known to have ended.
@@ -260,10 +262,11 @@ impl Limit {
         LimitPermit { generation: self.generation, in_flight: self.in_flight, stamp }
     }
 
-    fn leave(&mut self, permit: LimitPermit) {
+    /// One fewer is in flight; its permit is gone.
+    pub(crate) fn leave(&mut self, now: Timestamp) {
+        self.latest = self.latest.max(now);
         debug_assert!(self.in_flight > 0, "a permit comes back once");
         self.in_flight = self.in_flight.saturating_sub(1);
-        drop(permit);
         if let State::Knee(knee) = &mut self.state {
             knee.on_leave(self.latest, self.in_flight);
         }

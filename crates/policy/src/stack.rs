@@ -36,6 +36,7 @@ use crate::budget::{BudgetOptions, BudgetParams};
 use crate::bulkhead::{BulkheadOptions, BulkheadParams};
 use crate::error::ConfigError;
 use crate::hedge::{HedgeDelay, HedgeOptions, HedgeParams};
+use crate::limit::{LimitOptions, LimitParams};
 use crate::outlier::{OutlierOptions, OutlierParams};
 use crate::rate::{KeyedRateOptions, KeyedRateParams, RateOptions, RateParams};
 use crate::ratio::Ratio;
@@ -70,6 +71,9 @@ pub struct StackConfig {
     pub attempt_timeout: Option<Duration>,
     /// Calls in flight.
     pub bulkhead: Option<BulkheadOptions>,
+    /// A limit on calls in flight that finds itself, within that of the bulkhead, which it needs;
+    /// its `max` is at most the bulkhead's limit.
+    pub limit: Option<LimitOptions>,
     /// Wait for a connection from a pool.
     pub checkout: Option<Duration>,
     /// Time to make a connection.
@@ -149,6 +153,7 @@ pub struct StackParams {
     pub(crate) rate_per_key: Option<KeyedRateParams>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) bulkhead: Option<BulkheadParams>,
+    pub(crate) limit: Option<LimitParams>,
     /// What takes back the slots of a bulkhead that was switched off, and lets its waiters go.
     no_bulkhead: BulkheadParams,
     checkout: Option<Duration>,
@@ -188,6 +193,7 @@ impl StackParams {
             rate_per_key: checked("rate_per_key", config.rate_per_key, KeyedRateParams::new)?,
             attempt_timeout: config.attempt_timeout,
             bulkhead: checked("bulkhead", config.bulkhead, BulkheadParams::new)?,
+            limit: checked("limit", limit_within(config)?, LimitParams::new)?,
             no_bulkhead: BulkheadParams::new(BulkheadOptions::with_limit(NO_LIMIT))?,
             checkout: config.checkout,
             connect: config.connect,
@@ -230,6 +236,12 @@ impl StackParams {
     #[must_use]
     pub const fn attempt_timeout(&self) -> Option<Duration> {
         self.attempt_timeout
+    }
+
+    /// The limit that moves within the bulkhead's.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&LimitParams> {
+        self.limit.as_ref()
     }
 
     /// Wait for a connection from a pool.
@@ -345,6 +357,16 @@ fn check_hedge(config: &StackConfig) -> Result<(), ConfigError> {
         return Err(ConfigError::new(field, alloc::format!("{least:?}"), allowed));
     }
     Ok(())
+}
+
+/// The limit's knobs, kept to the bulkhead's.
+fn limit_within(config: &StackConfig) -> Result<Option<LimitOptions>, ConfigError> {
+    let Some(limit) = config.limit else { return Ok(None) };
+    let Some(bulkhead) = config.bulkhead else {
+        let allowed = "with a bulkhead, whose limit it moves within and where calls wait";
+        return Err(ConfigError::new("limit", limit.rule.as_str(), allowed));
+    };
+    Ok(Some(LimitOptions { max: limit.max.min(bulkhead.limit), ..limit }))
 }
 
 /// Checks the options of one mechanism, if it is there, and places its error under its name.

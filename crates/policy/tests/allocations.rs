@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use seawall_policy::{
-    Call, Cause, Dependency, Event, HedgeOptions, Operation, Outcome, OutlierOptions, Permit,
-    Safety, SplitMix64, StackConfig, StackParams, Step, Timestamp,
+    Call, Cause, Dependency, Event, HedgeOptions, LimitOptions, Operation, Outcome, OutlierOptions,
+    Permit, Safety, SplitMix64, StackConfig, StackParams, Step, Timestamp,
 };
 
 const CALL: Call = Call {
@@ -72,6 +72,7 @@ fn a_decision_allocates_nothing() {
     let config = StackConfig {
         outlier: Some(OutlierOptions::default()),
         hedge: Some(HedgeOptions::default()),
+        limit: Some(LimitOptions::default()),
         ..StackConfig::http()
     };
     let params = StackParams::new(&config).unwrap();
@@ -123,6 +124,6 @@ fn a_dependency_of_few_calls_stays_small() {
         dependency.handle_timeout(held.until(), &params);
         kept = Some(dependency);
     });
-    assert_eq!((size_of::<Dependency>(), measured.bytes_current), (480, 480));
+    assert_eq!((size_of::<Dependency>(), measured.bytes_current), (488, 480));
     assert!(kept.is_some_and(|dependency| dependency.counters().retries > 5));
 }

@@ -186,6 +186,7 @@ impl Upstream {
             rate_per_key: self.rate.per_key.as_ref().map(|per_key| per_key.options),
             attempt_timeout: Some(self.timeouts.attempt),
             bulkhead: Some(self.bulkhead),
+            limit: None,
             checkout: Some(self.timeouts.checkout),
             connect: Some(self.timeouts.connect),
             balance: self.sharing.balance,

@@ -66,6 +66,11 @@ impl Prices {
         if self.good == 0 { f64::INFINITY } else { self.time / f64::from(self.good) }
     }
 
+    /// Share of calls that were answered.
+    pub(super) fn goodness(&self) -> f64 {
+        f64::from(self.good) / f64::from(self.calls.max(1))
+    }
+
     /// How many were in flight in the mean.
     pub(super) fn in_flight(&self) -> f64 {
         self.in_flight / f64::from(self.calls.max(1))

@@ -21,8 +21,10 @@ mod admission;
 mod feedback;
 mod forcing;
 mod hedging;
+mod limiting;
 mod money;
 mod rates;
+mod release;
 mod reshape;
 mod standing;
 mod terms;
@@ -38,6 +40,7 @@ use crate::breaker::{Breaker, Transition};
 use crate::budget::Budget;
 use crate::bulkhead::{Admission, Bulkhead, Claim, Ticket};
 use crate::estimate::{ScoutPass, ServiceTimes};
+use crate::limit::Limit;
 use crate::outcome::Cause;
 use crate::ratio::Ratio;
 use crate::rng::Rng;
@@ -63,6 +66,8 @@ pub struct Dependency {
     endpoints: Vec<Endpoint>,
     lanes: Vec<Lane>,
     bulkhead: Bulkhead,
+    /// Made for the first call under parameters with a limit.
+    limit: Option<Box<Limit>>,
     /// Made when the first parameters with a budget are seen.
     budget: Option<Budget>,
     rates: Option<Box<Rates>>,
@@ -117,6 +122,7 @@ impl Dependency {
             endpoints: (0..endpoints.max(1)).map(|_| Endpoint::new(lanes)).collect(),
             lanes: (0..lanes).map(|_| Lane::new()).collect(),
             bulkhead: Bulkhead::new(0),
+            limit: None,
             budget: None,
             rates: None,
             refunds_owed: 0,
@@ -151,6 +157,7 @@ impl Dependency {
         let Some(bulkhead) = &params.bulkhead else {
             return self.grant(now, params, lane, SlotKind::Unlimited, avoid, rng);
         };
+        self.stay_within_limit(params);
         match self.bulkhead.try_acquire(now, bulkhead, lane, until) {
             Admission::Admitted(()) => {
                 self.grant(now, params, lane, SlotKind::Bulkhead, avoid, rng)
@@ -193,6 +200,7 @@ impl Dependency {
     pub fn release(&mut self, now: Timestamp, params: &StackParams, mut permit: Permit) {
         self.orphans -= usize::from(permit.orphaned);
         self.settle_unrecorded(now, params, &mut permit);
+        self.learn_limit(now, params, &mut permit);
         self.free(now, params, permit.slot);
     }
 
@@ -211,6 +219,10 @@ impl Dependency {
         };
         if self.bulkhead.to_stream(now, bulkhead, permit.slot.lane) {
             permit.slot.kind = SlotKind::Stream;
+            permit.limit = None;
+            if core::mem::take(&mut permit.slot.is_limited) {
+                self.leave_limited(now, params);
+            }
             self.active = self.active.saturating_sub(1);
             return Ok(());
         }
@@ -233,6 +245,7 @@ impl Dependency {
         {
             self.end_held(now, params, held);
         }
+        self.stay_within_limit(params);
         self.bulkhead.handle_timeout(now, params.slots());
         for endpoint in 0..self.endpoints.len() {
             for lane in 0..self.lanes.len() {
@@ -323,51 +336,6 @@ impl Dependency {
 
     fn breaker(&mut self, endpoint: usize, lane: usize) -> &mut Breaker {
         &mut self.endpoints[endpoint].breakers[lane]
-    }
-
-    /// A permit that ends without an outcome gives back its probe, and its payment if nothing was
-    /// sent.
-    fn settle_unrecorded(&mut self, now: Timestamp, params: &StackParams, permit: &mut Permit) {
-        if let Some(breaker) = permit.breaker.take() {
-            let Slot { endpoint, lane, .. } = permit.slot;
-            self.breaker(endpoint, lane).on_ignore(now, &params.breaker, breaker);
-        }
-        if let Some(outlier) = permit.outlier.take() {
-            self.endpoints[permit.slot.endpoint].conduct.on_ignore(&outlier);
-        }
-        if permit.is_sent() {
-            return;
-        }
-        self.give_rate_back(params, permit);
-        if permit.take_paid() {
-            self.refund(now, params);
-        }
-        if permit.take_allowance() {
-            self.refund_allowance(now, params);
-        }
-    }
-
-    /// Frees the slot before its permit comes back: nothing was sent and nothing will be.
-    pub(super) fn vacate(&mut self, now: Timestamp, params: &StackParams, permit: &mut Permit) {
-        self.free(now, params, permit.slot);
-        permit.slot.kind = SlotKind::Vacated;
-        self.give_rate_back(params, permit);
-    }
-
-    fn free(&mut self, now: Timestamp, params: &StackParams, slot: Slot) {
-        match slot.kind {
-            SlotKind::Vacated => return,
-            SlotKind::Bulkhead => self.bulkhead.release(now, params.slots(), slot.lane),
-            SlotKind::Stream => self.bulkhead.release_stream(),
-            SlotKind::Unlimited => {}
-        }
-        if slot.kind != SlotKind::Stream {
-            self.active = self.active.saturating_sub(1);
-        }
-        let endpoint = &mut self.endpoints[slot.endpoint];
-        endpoint.in_flight = endpoint.in_flight.saturating_sub(1);
-        let lane = &mut self.lanes[slot.lane];
-        lane.permits = lane.permits.saturating_sub(1);
     }
 
     /// Begins half-open if its time has come, on the record.

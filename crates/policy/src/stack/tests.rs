@@ -8,6 +8,7 @@ mod grpc;
 mod hedges;
 mod hops;
 mod keeping;
+mod limits;
 mod load;
 mod outliers;
 mod params;

@@ -54,7 +54,7 @@ impl Verdict {
         let share = sqrt(high.uncertainty(spread) + low.uncertainty(spread));
         trial.headroom = (headroom + 2.0 * share).min(HEADROOM_MAX);
         let seen = Seen { r, q, share, error: share * r };
-        if seen.is_implausible() {
+        if seen.is_implausible(high.goodness(), low.goodness()) {
             return Self::Changed;
         }
         // What r is where nothing needs to be done.
@@ -93,10 +93,17 @@ impl Seen {
         (self.r - 1.0) / (self.q - 1.0)
     }
 
-    /// More in flight cannot cost more than in proportion, nor less than nothing.
-    fn is_implausible(&self) -> bool {
+    /// More in flight cannot cost more than in proportion, unless more of them are given up; nor
+    /// less than nothing.
+    fn is_implausible(&self, high: f64, low: f64) -> bool {
         let most = 1.0 + IMPLAUSIBLE * (self.q - 1.0);
-        self.r - 3.0 * self.error > most || (self.r + 3.0 * self.error) * IMPLAUSIBLE < 1.0
+        self.r - 3.0 * self.error > most && high > 0.9 * low
+            || (self.r + 3.0 * self.error) * IMPLAUSIBLE < 1.0
+    }
+
+    /// The knee, or, if both levels are above it, the lower.
+    fn knee(&self, high: &Prices) -> f64 {
+        high.in_flight() / self.r.min(self.q)
     }
 
     /// The higher level was the new one.
@@ -105,14 +112,14 @@ impl Seen {
         let (limit, price) = if self.slope() > ABOVE {
             (low.in_flight(), low.price())
         } else {
-            (trial.headroom * high.in_flight() / self.r, high.price())
+            (trial.headroom * self.knee(high), high.price())
         };
         Move { limit, is_far: false, stage_max: 0, price, keeps: trial.is_noisy }
     }
 
     /// The lower level was below the limit for a while.
     fn after_dip(&self, high: &Prices, limit: f64, trial: &Trial, is_clear: bool) -> Move {
-        let target = trial.headroom * high.in_flight() / self.r;
+        let target = trial.headroom * self.knee(high);
         let is_far = self.slope() > ABOVE && target < limit * 0.95;
         let is_precise = self.share < PRECISE;
         let gain = if is_far && (is_clear || is_precise) || self.share < EXACT { 1.0 } else { 0.5 };

@@ -116,8 +116,14 @@ impl Dependency {
         self.active += 1;
         self.lanes[lane].permits += 1;
         let outlier = self.begin_conduct(now, params, endpoint, lane);
-        let slot = Slot { endpoint, lane, kind };
-        Admitted::Permit(Permit::new(now, params, slot, breaker, outlier).finding(self.active))
+        let limited = match kind {
+            SlotKind::Bulkhead => self.begin_limited(now, params),
+            _ => None,
+        };
+        let slot = Slot { endpoint, lane, kind, is_limited: limited.is_some() };
+        let mut permit = Permit::new(now, params, slot, breaker, outlier).finding(self.active);
+        permit.limit = limited;
+        Admitted::Permit(permit)
     }
 
     /// The breakers closed the door while the call waited for its slot.

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
+use super::limiting::for_limit;
 use super::terms::{HeldCall, Permit, Slot, SlotKind};
 use super::{Dependency, MOST_HELD, P99};
 use crate::balance::Balance;
@@ -76,6 +77,7 @@ impl Dependency {
             return;
         }
         permit.recorded = true;
+        permit.ended = Some(for_limit(outcome, permit.is_sent()));
         if params.balance == Balance::PeakEwma {
             self.record_load(now, permit, outcome);
         }
@@ -142,6 +144,7 @@ impl Dependency {
         }
         self.orphan(&mut permit);
         self.orphans -= 1;
+        self.learn_limit(now, params, &mut permit);
         let age = now.since(permit.granted);
         let mut patience = known.saturating_mul(3).max(age.saturating_mul(2));
         if let Some(timeout) = permit.timeout {

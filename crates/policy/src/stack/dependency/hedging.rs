@@ -82,7 +82,8 @@ impl Dependency {
     ) -> bool {
         let most = hedge.options().max_load;
         if let Some(bulkhead) = &params.bulkhead
-            && most.is_reached(self.bulkhead.in_flight().into(), bulkhead.limit().into())
+            && most
+                .is_reached(self.bulkhead.in_flight().into(), self.bulkhead.limit(bulkhead).into())
         {
             return true;
         }

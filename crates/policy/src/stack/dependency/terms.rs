@@ -7,6 +7,7 @@ use super::standing::Standing;
 use crate::breaker::{BreakerPermit, BreakerState, Transition, WindowCounts};
 use crate::bulkhead::Ticket;
 use crate::hedge::HedgeRefusal;
+use crate::limit::{LimitOutcome, LimitPermit};
 use crate::outcome::Cause;
 use crate::outlier::{OutlierPermit, Verdict};
 use crate::stack::StackParams;
@@ -18,6 +19,8 @@ pub(super) struct Slot {
     pub(super) endpoint: usize,
     pub(super) lane: usize,
     pub(super) kind: SlotKind,
+    /// It counts for the limit.
+    pub(super) is_limited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,10 @@ pub struct Permit {
     pub(super) rate: Taken,
     /// The time the attempt has; of its call, or of the dependency.
     pub(super) timeout: Option<Duration>,
+    /// Taken when it comes back.
+    pub(super) limit: Option<LimitPermit>,
+    /// What the limit is to be told then.
+    pub(super) ended: Option<LimitOutcome>,
     paid: bool,
     /// A hedge, paid for from the allowance of hedges.
     allowed: bool,
@@ -100,6 +107,8 @@ impl Permit {
             head: None,
             rate: Taken::default(),
             timeout: params.attempt_timeout,
+            limit: None,
+            ended: None,
             paid: false,
             allowed: false,
             sent: false,

@@ -22,6 +22,7 @@ const NONE: StackConfig = StackConfig {
     rate_per_key: None,
     attempt_timeout: None,
     bulkhead: None,
+    limit: None,
     checkout: None,
     connect: None,
     balance: Balance::LeastRequest,
