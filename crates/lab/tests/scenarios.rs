@@ -16,7 +16,11 @@ fn text(name: &str) -> String {
 }
 
 fn names() -> Vec<String> {
-    let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    names_in(folder())
+}
+
+fn names_in(folder: PathBuf) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let names = entries.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
     let mut names: Vec<_> =
         names.filter_map(|name| name.strip_suffix(".toml").map(str::to_owned)).collect();
@@ -52,7 +56,7 @@ fn every_scenario_passes_and_its_controls_fail() {
 /// Too large to be run here; that they can be is all.
 #[test]
 fn the_scenarios_in_full_size_are_right() {
-    for name in ["million", "ten-million", "layers-thousand", "reconnect-herd-fifty"] {
+    for name in names_in(folder().join("full")) {
         let text = text(&format!("full/{name}"));
         let scenario = Scenario::parse(&format!("{name}.toml"), &text);
         assert_eq!(scenario.unwrap_or_else(|error| panic!("{error}")).name(), name);

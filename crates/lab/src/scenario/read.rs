@@ -161,7 +161,11 @@ fn arm(node: &Node, path: &str, cases: &[String], known: &[Arm]) -> Read<Arm> {
         return Err(Mistake::new(arm.at("misses"), &arm.path("misses"), said));
     }
     known::form(&arm.path("misses[]"), || Form::Text);
-    let misses = arm.list("misses")?.iter().map(|(_, node)| node.shown()).collect();
+    let misses: Vec<_> = arm.list("misses")?.iter().map(|(_, node)| node.shown()).collect();
+    if role == Role::Control && misses.is_empty() {
+        let said = "is empty: a control that may hold everything controls nothing";
+        return Err(Mistake::new(arm.at("misses"), &arm.path("misses"), said));
+    }
     let cases = arm.names("cases", cases)?;
     Ok(Arm { name, role, misses, cases })
 }
@@ -207,6 +211,17 @@ fn check(told: &mut Told, file: &Node, scenario: &Scenario) {
     }
     for ((path, node), arm) in tables(told, file, "arm").iter().zip(&scenario.arms) {
         told.read(node, |node| misses(scenario, arm, node, path));
+        let is_held = scenario.cells.iter().any(|cell| {
+            scenario.arms[cell.arm].name == arm.name
+                && scenario.thresholds.iter().any(|threshold| scenario.applies(threshold, cell))
+        });
+        if arm.role == Role::Test && !is_held && !scenario.thresholds.is_empty() {
+            told.tell(Mistake::new(
+                node.at,
+                path,
+                "is under test, and no threshold is held against it",
+            ));
+        }
     }
     if scenario.thresholds.is_empty() {
         told.tell(Mistake::new(0, "threshold", "is missing"));

@@ -14,7 +14,7 @@ use super::model::Model;
 use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section, duration, one_of};
 use super::seen::Seen;
-use crate::fleet::{Calls, MOST_APART, Report};
+use crate::fleet::{Calls, Fleet, MOST_APART, Report};
 use crate::models::{Kind, Numbers};
 use crate::stats::Interval;
 
@@ -182,6 +182,9 @@ impl Threshold {
         let Model::Fleet(fleet) = model else { return self.misnames(model, node, path) };
         let servers: u32 = fleet.services.iter().map(|service| service.servers).sum();
         let wrong = |said: &str| Some(Mistake::new(node.at, path, said));
+        if let Some(mistake) = self.outlasts(fleet, node, path) {
+            return Some(mistake);
+        }
         match self.metric {
             Metric::ReadyP50 | Metric::ReadyP99 | Metric::Tries | Metric::TriesP99
                 if !matches!(fleet.calls, Calls::Once { .. }) =>
@@ -196,6 +199,25 @@ impl Threshold {
             }
             _ => self.misnames(model, node, path),
         }
+    }
+
+    /// What is wrong with the seconds it is of, where there are none such: what is measured in them
+    /// would be nothing, which holds every `at_most`, and misses every `at_least`.
+    fn outlasts(&self, fleet: &Fleet, node: &Node, path: &str) -> Option<Mistake> {
+        let calls = matches!(self.metric, Metric::Goodput | Metric::Attempts);
+        let (key, most, said) = match (self.metric.has_window(), calls) {
+            (true, true) if whole(fleet.calls_until) <= self.from => {
+                ("from", fleet.calls_until, "before which calls begin, as run.calls_until says")
+            }
+            (true, _) if whole(fleet.ends) < self.until => ("until", fleet.ends, "the run's end"),
+            _ if whole(fleet.ends) <= self.from && self.from > 0 => {
+                ("from", fleet.ends, "before the run's end")
+            }
+            _ => return None,
+        };
+        let read = Section::new(node, path, &Self::KEYS).ok()?;
+        let most = format_duration(most.since(Timestamp::ZERO));
+        Some(read.refused(key, format!("a time up to {most}, {said}")))
     }
 
     /// What is wrong with the service that it names, where a model has none of that name.
@@ -245,6 +267,11 @@ impl Threshold {
             _ => name,
         }
     }
+}
+
+/// Seconds until then, one that has begun counts.
+fn whole(at: Timestamp) -> usize {
+    usize::try_from(at.since(Timestamp::ZERO).as_nanos().div_ceil(1_000_000_000)).unwrap_or(0)
 }
 
 /// The seconds that a metric is of, where it is of some.
