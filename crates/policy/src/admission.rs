@@ -18,6 +18,8 @@
 //! - **Expiry.** Who waited until its time is up is told then, wherever it stands (`timers`).
 //! - **Full.** The largest consumer (cost by weight) of the lowest priority loses what it would be
 //!   served last, and that may be what comes.
+//! - **Rank.** Under overload whole tenants are refused, the same in every service of a chain
+//!   (`level`), so that what is begun is finished.
 //! - **Too late.** Decided on 20 starts younger than 30 s or not at all, and in doubt for the
 //!   caller: others count only as far as they are sure to be served first. One a second enters
 //!   regardless.
@@ -46,6 +48,7 @@
 
 mod backlog;
 mod flows;
+mod level;
 mod params;
 mod rounds;
 mod served;
@@ -54,6 +57,7 @@ mod slab;
 mod terms;
 mod timers;
 mod top;
+mod waiting;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -64,17 +68,17 @@ use crate::estimate::ScoutPass;
 use crate::rate::KeyedRate;
 use crate::time::Timestamp;
 
+pub use level::tenant_rank;
 pub use params::{AdmissionOptions, AdmissionParams};
 pub use terms::{AdmissionCounters, Ask, Entered, Priority, Shed, ShedReason, Tenant, Turn};
 pub use top::TopTenant;
 
-use backlog::Backlog;
-use flows::{FLOW, Flow, Sizes, Table};
-use rounds::Rounds;
+use flows::{FLOW, Flow, Table};
 use served::Served;
-use slab::{Linked, Links, List, Slab};
-use timers::{TIMER, Timers};
+use slab::{List, Slab};
+use timers::Timers;
 use top::Top;
+use waiting::{Class, Standing, Waiter};
 
 /// The queue in front of one limit. See the module. About 7 KB, and what waits.
 #[derive(Debug)]
@@ -95,80 +99,6 @@ pub struct AdmissionQueue {
     next_number: u64,
     /// The latest time seen; an earlier `now` is taken for this one.
     latest: Timestamp,
-}
-
-/// A request that waits, or was decided and not claimed.
-#[derive(Debug)]
-struct Waiter {
-    ticket: Ticket,
-    standing: Standing,
-    flow: u32,
-    cost: u32,
-    since: Timestamp,
-    until: Timestamp,
-    /// The wait at which its strain is 1, in nanoseconds.
-    target: u64,
-    /// Where it is among the timers.
-    timer: u16,
-    in_flow: Links,
-    in_class: Links,
-    in_timer: Links,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// In the lists of its flow, its class and the timers.
-    Waiting,
-    /// In the list of the woken until it is told.
-    Decided { to: Result<(), ShedReason>, is_told: bool },
-    /// The place is free.
-    Gone,
-}
-
-/// All requests of one priority.
-#[derive(Debug)]
-struct Class {
-    rounds: Rounds,
-    sizes: Sizes,
-    /// Oldest first.
-    entries: List<CLASS>,
-    waiting: u32,
-    /// What they cost together.
-    cost: u64,
-    /// The weights of its flows together.
-    weights: u64,
-    backlog: Backlog,
-    /// Its start tag beside the other classes, above the one served last.
-    tag: u64,
-    counters: AdmissionCounters,
-}
-
-impl Linked<CLASS> for Waiter {
-    fn links(&mut self) -> &mut Links {
-        &mut self.in_class
-    }
-}
-
-impl Linked<TIMER> for Waiter {
-    fn links(&mut self) -> &mut Links {
-        &mut self.in_timer
-    }
-}
-
-impl Class {
-    fn new() -> Self {
-        Self {
-            rounds: Rounds::new(),
-            sizes: Sizes::new(),
-            entries: List::EMPTY,
-            waiting: 0,
-            cost: 0,
-            weights: 0,
-            backlog: Backlog::new(Timestamp::ZERO),
-            tag: 0,
-            counters: AdmissionCounters::default(),
-        }
-    }
 }
 
 impl AdmissionQueue {
@@ -211,7 +141,14 @@ impl AdmissionQueue {
             if until <= now {
                 return Err(Shed::of(ShedReason::Expired));
             }
+            if !self.is_ranked_in(now, &ask) {
+                self.give_rate_back(params, &ask);
+                return Err(Shed::of(ShedReason::Rank));
+            }
             if has_room && self.waiting == 0 {
+                if let Some(level) = &mut self.classes[class].level {
+                    level.start(ask.cost, 0);
+                }
                 return Ok(Entered::Admitted);
             }
             let let_in = self.let_in(now, params, &ask, until);
@@ -376,7 +313,7 @@ impl AdmissionQueue {
         &self.classes[priority.class()].counters
     }
 
-    /// Time has passed: an earlier `now` is the latest.
+    /// An earlier `now` is the latest.
     fn clamp(&mut self, now: Timestamp) -> Timestamp {
         self.latest = self.latest.max(now);
         self.latest
@@ -390,8 +327,6 @@ impl Default for AdmissionQueue {
 }
 
 const CLASSES: usize = Priority::ALL.len();
-/// Which of an entry's lists the one of its class is.
-const CLASS: usize = 1;
 /// Entries that one operation decides or moves at most beside its own. Source: seawall-design (a
 /// tenth of a millisecond).
 const WORK_MAX: u32 = 512;

@@ -66,7 +66,7 @@ mod utilisation;
 
 pub use admission::{
     AdmissionCounters, AdmissionOptions, AdmissionParams, AdmissionQueue, Ask, Entered, Priority,
-    Shed, ShedReason, Tenant, TopTenant, Turn,
+    Shed, ShedReason, Tenant, TopTenant, Turn, tenant_rank,
 };
 pub use backoff::{Backoff, BackoffOptions, Jitter};
 pub use balance::{Balance, LoadEstimate, SlowStartOptions, SlowStartParams, choose};

@@ -6,10 +6,10 @@
 
 use alloc::vec::Vec;
 
-use super::Waiter;
 use super::backlog::Backlog;
 use super::rounds::Turn;
 use super::slab::{Linked, Links, List, NONE, Slab};
+use super::waiting::Waiter;
 
 /// Which of an entry's lists the one of its flow is.
 pub(super) const FLOW: usize = 0;

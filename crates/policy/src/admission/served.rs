@@ -23,6 +23,8 @@ use crate::time::{Timestamp, nanos};
 #[derive(Debug)]
 pub(super) struct Served {
     generations: [Generation; GENERATIONS],
+    /// All of them together.
+    sum: Generation,
     /// Number of the newest, counted from the clock's origin.
     newest: u64,
     /// Up to when time has passed.
@@ -35,18 +37,23 @@ pub(super) struct Served {
     look_at: Timestamp,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Generation {
     nanos: u64,
     cost: u64,
-    started: u32,
-    came: u32,
+    started: u64,
+    came: u64,
+}
+
+impl Generation {
+    const NONE: Self = Self { nanos: 0, cost: 0, started: 0, came: 0 };
 }
 
 impl Served {
     pub(super) const fn new() -> Self {
         Self {
-            generations: [Generation { nanos: 0, cost: 0, started: 0, came: 0 }; GENERATIONS],
+            generations: [Generation::NONE; GENERATIONS],
+            sum: Generation::NONE,
             newest: 0,
             at: Timestamp::ZERO,
             gap: 0,
@@ -61,11 +68,7 @@ impl Served {
         let generation = now.as_nanos() / GENERATION_NANOS;
         let passed = generation.saturating_sub(self.newest);
         if passed > 0 {
-            let newest = self.newest;
-            for ahead in 1..=passed.min(GENERATIONS as u64) {
-                *self.generation(newest + ahead) = Generation::default();
-            }
-            self.newest += passed;
+            self.forget(passed);
         }
         let elapsed = nanos(now.since(self.at));
         self.at = self.at.max(now);
@@ -76,23 +79,18 @@ impl Served {
 
     /// Somebody comes.
     pub(super) fn come(&mut self) {
-        let newest = self.newest;
-        let newest = self.generation(newest);
-        newest.came = newest.came.saturating_add(1);
+        self.add(Generation { came: 1, ..Generation::NONE });
     }
 
     /// One that waited is started.
     pub(super) fn start(&mut self, cost: u32) {
-        let (nanos, _, started) = self.sums();
+        let Generation { nanos, started, .. } = self.sum;
         let most = nanos.checked_div(started).map_or(0, |mean| INTERVAL.max(GAP_MEANS * mean));
         let gap = core::mem::take(&mut self.gap);
-        let counted = if gap < STUCK { gap.min(most) } else { gap };
-        let newest = self.newest;
-        let newest = self.generation(newest);
-        newest.nanos = newest.nanos.saturating_add(counted);
+        let nanos = if gap < STUCK { gap.min(most) } else { gap };
         // Of the first it is not known how long it took.
-        newest.cost += if started > 0 { u64::from(cost) } else { 0 };
-        newest.started = newest.started.saturating_add(1);
+        let cost = if started > 0 { u64::from(cost) } else { 0 };
+        self.add(Generation { nanos, cost, started: 1, came: 0 });
     }
 
     /// A caller has left after so long.
@@ -102,7 +100,7 @@ impl Served {
 
     /// How long it takes to start so much; `None` if that is not known.
     pub(super) fn time_for(&self, cost: u64) -> Option<Duration> {
-        let (nanos, of_cost, started) = self.sums();
+        let Generation { nanos, cost: of_cost, started, .. } = self.sum;
         if started < SAMPLES_MIN {
             return None;
         }
@@ -111,31 +109,42 @@ impl Served {
         Some(Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX)))
     }
 
-    /// Time, cost and number of all starts that are kept.
-    fn sums(&self) -> (u64, u64, u64) {
-        let add = |(nanos, cost, started): (u64, u64, u64), it: &Generation| {
-            (nanos.saturating_add(it.nanos), cost + it.cost, started + u64::from(it.started))
-        };
-        self.generations.iter().fold((0, 0, 0), add)
-    }
-
     /// How long callers wait at the most, as those have shown who left.
     pub(super) fn learned(&mut self, now: Timestamp) -> Option<Duration> {
         if now >= self.look_at {
             self.look_at = now.after(Duration::from_nanos(INTERVAL));
-            let came: u64 = self.generations.iter().map(|it| u64::from(it.came)).sum();
             let left = self.leavers.samples(now);
-            let is_usual = u64::from(left) * LEAVERS_ONE_IN >= came;
+            let is_usual = u64::from(left) * LEAVERS_ONE_IN >= self.sum.came;
             let quantile = || self.leavers.quantile(now, LEAVERS);
             self.learned = if is_usual { quantile() } else { None };
         }
         self.learned
     }
 
-    fn generation(&mut self, number: u64) -> &mut Generation {
-        let place = usize::try_from(number % GENERATIONS as u64).unwrap_or(0);
-        &mut self.generations[place]
+    /// Begins a generation, so many after the last, and forgets those that are too old by then.
+    fn forget(&mut self, passed: u64) {
+        for number in (1..=passed.min(GENERATIONS as u64)).map(|ahead| self.newest + ahead) {
+            let old = core::mem::replace(&mut self.generations[place(number)], Generation::NONE);
+            self.sum.nanos -= old.nanos;
+            self.sum.cost -= old.cost;
+            self.sum.started -= old.started;
+            self.sum.came -= old.came;
+        }
+        self.newest += passed;
     }
+
+    fn add(&mut self, more: Generation) {
+        for to in [&mut self.generations[place(self.newest)], &mut self.sum] {
+            to.nanos += more.nanos;
+            to.cost += more.cost;
+            to.started += more.started;
+            to.came += more.came;
+        }
+    }
+}
+
+fn place(number: u64) -> usize {
+    usize::try_from(number % GENERATIONS as u64).unwrap_or(0)
 }
 
 /// Source: seawall-defaults (as in `estimate.rs`).

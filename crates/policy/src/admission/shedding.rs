@@ -2,10 +2,12 @@
 
 use super::backlog::Backlog;
 use super::flows::{Flow, step};
+use super::level::Level;
 use super::params::AdmissionParams;
 use super::slab::Links;
-use super::terms::{Ask, Shed, ShedReason};
-use super::{AdmissionQueue, CLASSES, Standing, WORK_MAX, Waiter};
+use super::terms::{Ask, Priority, Shed, ShedReason};
+use super::waiting::{Standing, Waiter};
+use super::{AdmissionQueue, CLASSES, WORK_MAX};
 use crate::bulkhead::Ticket;
 use crate::rate::KeyedRate;
 use crate::time::{Timestamp, nanos};
@@ -20,7 +22,10 @@ impl AdmissionQueue {
             if self.classes[class].backlog.is_over(now) {
                 let oldest = self.classes[class].entries.first();
                 let strain = oldest.map(|id| self.strain(now, id));
-                self.classes[class].backlog.roll(now, strain);
+                let it = &mut self.classes[class];
+                it.backlog.roll(now, strain, true);
+                it.drains = it.cost_before.iter().any(|before| it.cost < *before);
+                it.cost_before = [it.cost, it.cost_before[0]];
             }
         }
         let mut work = WORK_MAX;
@@ -31,6 +36,16 @@ impl AdmissionQueue {
             self.shed(id, ShedReason::Expired);
         }
         now
+    }
+
+    /// Whether the level of its class lets its rank in. Critical requests have no level.
+    pub(super) fn is_ranked_in(&mut self, now: Timestamp, ask: &Ask) -> bool {
+        let class = &mut self.classes[ask.priority.class()];
+        if class.level.is_none() && (ask.rank == 0 || ask.priority == Priority::Critical) {
+            return true;
+        }
+        let level = class.level.get_or_insert_with(|| Box::new(Level::new(now)));
+        level.lets_in(now, ask.rank, ask.cost)
     }
 
     /// Whether one more may wait, after room was made for it if need be.
@@ -68,7 +83,8 @@ impl AdmissionQueue {
         let class = ask.priority.class();
         let known = self.table.find(&self.flows, ask.tenant.0, class);
         let flow = known.unwrap_or_else(|| {
-            let backlog = Backlog::new(now);
+            let mut backlog = Backlog::new(now);
+            backlog.observe(now, 0);
             let id = self.flows.insert(Flow::new(ask.tenant.0, class, ask.weight, backlog));
             self.table.insert(&mut self.flows, id);
             id
@@ -95,6 +111,10 @@ impl AdmissionQueue {
         self.timers.insert(&mut self.entries, id);
         self.top.add(now, ask.tenant.0, ask.cost);
         let it = &mut self.classes[class];
+        if it.waiting == 0 {
+            // Empty until now: what waits from here on has left nobody standing.
+            it.backlog.observe(now, 0);
+        }
         it.entries.push(&mut self.entries, id);
         it.waiting += 1;
         it.cost += u64::from(ask.cost);
@@ -141,7 +161,7 @@ impl AdmissionQueue {
         let strain = self.strain(now, first);
         let it = &mut self.flows[flow];
         if it.backlog.is_over(now) {
-            it.backlog.roll(now, Some(strain));
+            it.backlog.roll(now, Some(strain), !self.classes[class].drains);
         }
         // Critical ones are shed by nothing but their time.
         if class > 0 {
@@ -170,6 +190,10 @@ impl AdmissionQueue {
             let strain = self.strain(now, first);
             self.flows[flow].backlog.observe(now, strain);
             self.classes[class].backlog.observe(now, strain);
+        }
+        let strain = self.strain(now, id);
+        if let Some(level) = &mut self.classes[class].level {
+            level.start(cost, strain);
         }
         self.served.start(cost);
         self.classes[class].counters.granted += 1;

@@ -68,6 +68,10 @@ pub struct Ask {
     pub weight: u32,
     /// What it costs beside others; 1 to 1,000, and what is outside counts as the nearest.
     pub cost: u32,
+    /// Where it stands among those of its priority, over a whole chain of calls: see
+    /// [`tenant_rank`](super::tenant_rank). 0: nowhere, and no level refuses it; above 1,023 counts
+    /// as that.
+    pub rank: u16,
     /// From when on starting it is of no use. [`Timestamp::MAX`]: not known.
     pub until: Timestamp,
 }
@@ -76,7 +80,14 @@ impl Ask {
     /// A plain request with this deadline: default priority, nobody's, weight and cost 1.
     #[must_use]
     pub const fn new(until: Timestamp) -> Self {
-        Self { priority: Priority::Default, tenant: Tenant::NOBODY, weight: 1, cost: 1, until }
+        Self {
+            priority: Priority::Default,
+            tenant: Tenant::NOBODY,
+            weight: 1,
+            cost: 1,
+            rank: 0,
+            until,
+        }
     }
 
     pub(super) fn within_bounds(self) -> Self {
@@ -135,6 +146,8 @@ pub enum ShedReason {
     OverRate,
     /// At entry: something that matters more waits in a standing queue.
     Closed,
+    /// At entry: too much comes of its priority, and its rank is one of those that are refused.
+    Rank,
     /// At entry: by the rate at which the queue is served, it cannot start in time.
     TooLate,
     /// At entry: the queue is full, and it is of the largest consumer of the lowest priority.
@@ -150,9 +163,10 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::OverRate,
         Self::Closed,
+        Self::Rank,
         Self::TooLate,
         Self::Full,
         Self::Expired,
@@ -172,7 +186,7 @@ pub struct AdmissionCounters {
     pub granted: u64,
     /// Left while they waited.
     pub cancelled: u64,
-    pub(super) shed: [u64; 7],
+    pub(super) shed: [u64; 8],
 }
 
 impl AdmissionCounters {

@@ -5,8 +5,8 @@
 //! higher level goes down one by one when its time begins, at most once a level. So a wait is put
 //! in, taken out and ended at a cost that does not depend on how many there are.
 
-use super::Waiter;
 use super::slab::{List, Slab};
+use super::waiting::Waiter;
 use crate::time::Timestamp;
 
 /// Which of an entry's lists this is.

@@ -53,7 +53,8 @@ impl Top {
         }
         let cost = u64::from(cost);
         self.total = self.total.saturating_add(cost);
-        let known = (0..COUNTERS_MAX).find(|&at| self.tenants[at] == tenant && self.counts[at] > 0);
+        // One that counts nothing is free, whoever it is of.
+        let known = self.tenants.iter().position(|known| *known == tenant);
         let at = known.unwrap_or_else(|| {
             let least = (0..COUNTERS_MAX).min_by_key(|&at| self.counts[at]).unwrap_or(0);
             (self.tenants[least], self.over[least]) = (tenant, self.counts[least]);

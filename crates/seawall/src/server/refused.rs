@@ -29,6 +29,7 @@ pub(super) fn answer<B>(shed: Shed, speaks_grpc: bool) -> Response<AdmittedBody<
         ShedReason::OverRate => &QUOTA_EXCEEDED,
         ShedReason::Expired => &DEADLINE_PASSED,
         ShedReason::Closed
+        | ShedReason::Rank
         | ShedReason::TooLate
         | ShedReason::Full
         | ShedReason::Standing

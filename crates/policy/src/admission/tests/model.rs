@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::super::backlog::Backlog;
 use super::super::flows::step;
+use super::super::level::Level;
 use super::super::served::Served;
 use super::*;
 
@@ -37,6 +38,9 @@ struct Model {
     rounds: [u64; 4],
     tags: [u64; 4],
     backlogs: [Backlog; 4],
+    costs: [[u64; 2]; 4],
+    drains: [bool; 4],
+    levels: [Option<Level>; 4],
     served: Served,
     scout: ScoutPass,
     now: Timestamp,
@@ -53,6 +57,9 @@ impl Model {
             rounds: [0; 4],
             tags: [0; 4],
             backlogs: [Backlog::new(Timestamp::ZERO); 4],
+            costs: [[0; 2]; 4],
+            drains: [false; 4],
+            levels: [const { None }; 4],
             served: Served::new(),
             scout: ScoutPass::new(),
             now: Timestamp::ZERO,
@@ -98,7 +105,13 @@ impl Model {
         self.served.advance(now, !self.waiting.is_empty());
         for class in 0..4 {
             let oldest = self.class(class).first().map(|item| self.strain(item));
-            self.backlogs[class].roll(now, oldest);
+            if self.backlogs[class].is_over(now) {
+                self.backlogs[class].roll(now, oldest, true);
+                let cost = Self::cost(&self.class(class));
+                let [last, before_last] = self.costs[class];
+                self.drains[class] = cost < last || cost < before_last;
+                self.costs[class] = [cost, last];
+            }
         }
         let mut expired: Vec<_> =
             self.waiting.iter().filter(|item| item.until <= now).cloned().collect();
@@ -148,7 +161,7 @@ impl Model {
         let strain = self.strain(first);
         let now = self.now;
         let share = self.flows.get_mut(&flow).unwrap();
-        share.backlog.roll(now, Some(strain));
+        share.backlog.roll(now, Some(strain), !self.drains[flow.1]);
         let sheds = share.backlog.sheds(strain);
         let all = self.class(flow.1);
         if flow.1 > 0 && sheds && items.len() > 1 {
@@ -176,7 +189,16 @@ impl Model {
         if until <= now {
             return Entered::Rejected(Shed::of(ShedReason::Expired));
         }
+        if ask.rank > 0 || self.levels[ask.priority.class()].is_some() {
+            let level = self.levels[ask.priority.class()].get_or_insert_with(|| Level::new(now));
+            if ask.priority != Priority::Critical && !level.lets_in(now, ask.rank, ask.cost) {
+                return Entered::Rejected(Shed::of(ShedReason::Rank));
+            }
+        }
         if has_room && self.waiting.is_empty() {
+            if let Some(level) = &mut self.levels[ask.priority.class()] {
+                level.start(ask.cost, 0);
+            }
             return Entered::Admitted;
         }
         let flow = (ask.tenant.0, ask.priority.class());
@@ -188,6 +210,9 @@ impl Model {
         let patience = now.until(until);
         let learned = self.served.learned(now).map_or(patience, |learned| patience.min(learned));
         let target = self.params.target(learned);
+        if self.class(flow.1).is_empty() {
+            self.backlogs[flow.1].observe(now, 0);
+        }
         self.waiting.push(Item { ticket, flow, cost: ask.cost, since: now, until, target });
         if let Some(share) = self.flows.get_mut(&flow) {
             share.weight = ask.weight;
@@ -198,7 +223,8 @@ impl Model {
             let round = since + u64::from(ask.cost.div_ceil(ask.weight));
             let (in_round, in_size) = (self.tick(), self.tick());
             let size = step(ask.cost.into(), ask.weight);
-            let backlog = Backlog::new(now);
+            let mut backlog = Backlog::new(now);
+            backlog.observe(now, 0);
             let in_size = (size, in_size);
             let weight = ask.weight;
             let share = Share { weight, since, left: 0, round, in_round, in_size, backlog };
@@ -281,6 +307,10 @@ impl Model {
             let earned = head.cost.saturating_sub(share.left).div_ceil(share.weight) * share.weight;
             share.left = share.left + earned - head.cost;
             share.since = round;
+            let strain = self.strain(&head);
+            if let Some(level) = &mut self.levels[class] {
+                level.start(head.cost, strain);
+            }
             self.served.start(head.cost);
             if class > 0 {
                 let start = self.tags[class];
@@ -321,7 +351,15 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Enter { class: usize, tenant: u64, weight: u32, cost: u32, patience: u64, has_room: bool },
+    Enter {
+        class: usize,
+        tenant: u64,
+        rank: u16,
+        weight: u32,
+        cost: u32,
+        patience: u64,
+        room: bool,
+    },
     Next,
     Claim(usize),
     Cancel(usize),
@@ -332,16 +370,11 @@ fn action() -> impl Strategy<Value = Action> {
     let cost = prop_oneof![6 => Just(1_u32), 2 => 2..6_u32, 1 => 900..=1_000_u32];
     let patience = prop_oneof![Just(30_u64), Just(100), 40..2_000_u64, Just(90_000)];
     let who = (prop_oneof![1 => Just(0_usize), 6 => Just(1), 2 => 2..4_usize], 0..5_u64);
-    let enter = (who, 1..4_u32, cost, patience, prop::bool::ANY).prop_map(
-        |((class, tenant), weight, cost, patience, has_room)| Action::Enter {
-            class,
-            tenant,
-            weight,
-            cost,
-            patience,
-            has_room,
-        },
-    );
+    let rank = prop_oneof![3 => Just(0_u16), 1 => 0..2_000_u16];
+    let enter = (who, rank, 1..4_u32, cost, patience, prop::bool::ANY);
+    let enter = enter.prop_map(|((class, tenant), rank, weight, cost, patience, room)| {
+        Action::Enter { class, tenant, rank, weight, cost, patience, room }
+    });
     prop_oneof![
         6 => enter,
         4 => Just(Action::Next),
@@ -373,16 +406,16 @@ proptest! {
             now += passes;
             let picked = |n: usize| tickets.get(tickets.len().wrapping_sub(n + 1)).copied();
             match action {
-                Action::Enter { class, tenant, weight, cost, patience, has_room } => {
+                Action::Enter { class, tenant, rank, weight, cost, patience, room } => {
                     let priority = Priority::ALL[class];
-                    let ask = Ask { priority, weight, cost, ..ask(tenant, now, patience) };
-                    let entry = rig.queue.enter(at(now), &rig.params, ask, has_room);
+                    let ask = Ask { priority, rank, weight, cost, ..ask(tenant, now, patience) };
+                    let entry = rig.queue.enter(at(now), &rig.params, ask, room);
                     rig.queue.check();
                     let ticket = match entry {
                         Entered::Queued(ticket, _) => Some(ticket),
                         Entered::Admitted | Entered::Rejected(_) => None,
                     };
-                    prop_assert_eq!(entry, model.enter(at(now), ask, has_room, ticket));
+                    prop_assert_eq!(entry, model.enter(at(now), ask, room, ticket));
                     tickets.extend(ticket);
                 }
                 Action::Next => prop_assert_eq!(rig.next(now), model.next(at(now))),

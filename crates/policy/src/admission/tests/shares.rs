@@ -140,11 +140,18 @@ const PATIENT: Ask = Ask { tenant: Tenant(1), ..Ask::new(Timestamp::from_millis(
 #[test]
 fn a_burst_that_drains_sheds_nothing_and_keeps_the_order() {
     let mut load = Load::new(Rig::of(4_096));
-    // 600 ms without a start, at 0.7 of what can be done.
-    load.run(0..60, 7, 0, PATIENT);
-    load.run(60..400, 7, 10, PATIENT);
-    assert_eq!(load.shed, []);
-    assert!(load.started[0] == 600 && load.started.is_sorted_by(|a, b| *b <= a + 10));
+    let critical = Ask { priority: Priority::Critical, tenant: Tenant(2), ..PATIENT };
+    for stall in [0, 1_000] {
+        // 600 ms without a start, at 0.7 of what can be done; the second long after the first.
+        for step in stall..stall + 400 {
+            load.run(step..step + 1, 1, 0, critical);
+            load.run(step..step + 1, 6, if step < stall + 60 { 0 } else { 10 }, PATIENT);
+        }
+        assert_eq!(load.shed, []);
+        assert!(!load.rig.queue.stands(Priority::Critical));
+        // Who came first in the stall is the first to be started.
+        assert_eq!(core::mem::take(&mut load.started)[0], 600);
+    }
 }
 
 #[test]
@@ -157,7 +164,13 @@ fn a_standing_queue_sheds_within_200_ms_of_its_least_wait_crossing_the_target() 
     assert_eq!(reason, ShedReason::Standing);
     // Above 500 ms from 500 ms on; the first interval above it ends at 600 ms.
     assert!((600..=800).contains(&first), "{first}");
-    assert!(load.rig.queue.waiting() < 20 && !load.rig.queue.stands(Priority::Default));
+    assert!(
+        load.rig.queue.waiting() < 20 && !load.rig.queue.stands(Priority::Default),
+        "{} {:?} {:?}",
+        load.rig.queue.waiting(),
+        load.rig.queue.classes[1].backlog,
+        &load.shed[..3]
+    );
 }
 
 #[test]
@@ -231,4 +244,32 @@ fn patience_is_learned_from_those_who_hang_up() {
         (40_000_000..50_000_000).contains(&target),
         "{target}: a quarter of 160 ms, and a step"
     );
+}
+
+#[test]
+fn a_level_of_ranks_falls_to_what_is_started_and_no_further() {
+    let mut rig = Rig::of(4_096);
+    let mut let_in = [0; 6];
+    for now in 0..6_000_u64 {
+        // Two come each millisecond, and one is started, at once if nobody waits.
+        let mut has_slot = true;
+        for n in now * 2..now * 2 + 2 {
+            let rank = u16::try_from(n % 1_000 + 1).unwrap();
+            let ask = Ask { rank, ..ask(n, now, 1_000) };
+            let entered = rig.queue.enter(at(now), &rig.params, ask, has_slot);
+            has_slot &= entered != Entered::Admitted;
+            if !matches!(entered, Entered::Rejected(shed) if shed.reason == ShedReason::Rank) {
+                let_in[usize::try_from(now / 1_000).unwrap()] += 1;
+            }
+        }
+        if has_slot {
+            let _ = rig.queue.next(at(now), &rig.params);
+        }
+        while let Some(ticket) = rig.queue.pop_woken() {
+            let _ = rig.queue.claim(at(now), ticket);
+        }
+    }
+    rig.queue.check();
+    assert_eq!(let_in[0], 2_000);
+    assert!(let_in[1..].iter().all(|count| (900..=1_100).contains(count)), "{let_in:?}");
 }
