@@ -76,7 +76,7 @@ pub use scenario::{
     Row, Scenario, ScenarioError, Seeded, Spot, Verdict, known,
 };
 pub use seeds::over_seeds;
-pub use server::{Arrived, Coming, Discipline, Drop, Next, Order, Queue, Server};
+pub use server::{Arrived, Coming, Discipline, Drop, Fair, Next, Order, Queue, Server, TenantKind};
 pub use span::Span;
 pub use station::{Measured, Source, Station};
 pub use stats::{Interval, Level, Mean, Times};

@@ -5,6 +5,7 @@
 //! kind. Nothing outside a model's file and the list of [`KINDS`] knows of the model.
 
 mod cache;
+mod chain;
 mod contention;
 mod fanout;
 mod limits;
@@ -12,6 +13,7 @@ mod overload;
 mod queue;
 mod refresh;
 mod sharding;
+mod tenants;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub(crate) struct Kind {
 /// Every kind.
 pub(crate) const KINDS: &[&Kind] = &[
     &cache::KIND,
+    &chain::KIND,
     &contention::KIND,
     &fanout::KIND,
     &limits::KIND,
@@ -44,6 +47,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &queue::KIND,
     &refresh::KIND,
     &sharding::KIND,
+    &tenants::KIND,
 ];
 
 impl fmt::Debug for Kind {

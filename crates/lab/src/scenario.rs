@@ -39,6 +39,7 @@ pub use verdict::{Fate, Outcome, Plan, Row, Seeded, Verdict};
 use seawall_policy::ConfigError;
 
 pub(crate) use model::span;
+pub(crate) use node::Node;
 pub(crate) use policy::{config, params, waits};
 pub(crate) use section::{Read, Section};
 pub(crate) use server::queue;

@@ -3,11 +3,13 @@
 //! | queue | who is next | who is dropped |
 //! |---|---|---|
 //! | own | the oldest or the newest | nobody; or who has no time left, or is too old, when its turn comes; or by other people's rules (`baselines`) |
+//! | admission | as `seawall_policy`'s admission queue decides | as it decides: who has waited too long in a queue that stands, whose time is up, the largest consumer |
 //! | policy | as `seawall_policy`'s bulkhead decides, with as many slots as there are workers | who has waited as long as it allows, at that moment |
 //!
 //! What it is not: it measures no time and draws nothing. Whoever owns it says when work comes and
 //! when it has ended, and asks after each of the two what follows, until there is no more.
 
+mod fair;
 mod own;
 mod production;
 
@@ -16,6 +18,7 @@ use seawall_policy::{BulkheadParams, Timestamp};
 use own::Own;
 use production::Production;
 
+pub use fair::{Fair, TenantKind};
 pub use own::{Discipline, Drop, Order};
 
 /// What is before the workers.
@@ -25,6 +28,8 @@ pub enum Queue {
     Own(Discipline),
     /// The policy's bulkhead, with these many lanes, from 1. Its limit is the number of workers.
     Policy(BulkheadParams, u32),
+    /// The policy's admission queue, asked for the next whenever a worker is free.
+    Admission(Box<Fair>),
 }
 
 impl Queue {
@@ -47,6 +52,7 @@ pub struct Server<J> {
 enum Line<J> {
     Own(Own<J>),
     Policy(Box<Production<J>>),
+    Admission(Box<fair::Line<J>>),
 }
 
 /// A job on its way in.
@@ -99,16 +105,19 @@ impl<J> Server<J> {
             Queue::Policy(params, lanes) => {
                 Line::Policy(Box::new(Production::new(workers, *params, *lanes)))
             }
+            Queue::Admission(how) => Line::Admission(Box::new(fair::Line::new((**how).clone()))),
         };
         Self { workers, busy: 0, line }
     }
 
     /// A job comes.
     pub fn arrive(&mut self, now: Timestamp, coming: Coming<J>) -> Arrived<J> {
+        let has_room = self.busy < self.workers;
         let arrived = match &mut self.line {
-            Line::Own(_) if self.busy < self.workers => Arrived::Begun(coming.job),
+            Line::Own(_) if has_room => Arrived::Begun(coming.job),
             Line::Own(own) => own.arrive(now, coming),
             Line::Policy(line) => line.arrive(now, coming),
+            Line::Admission(line) => line.arrive(now, coming, has_room),
         };
         self.busy += u32::from(matches!(arrived, Arrived::Begun(_)));
         arrived
@@ -129,6 +138,7 @@ impl<J> Server<J> {
             Line::Own(_) if self.busy >= self.workers => None,
             Line::Own(own) => own.next(now),
             Line::Policy(line) => line.next(now),
+            Line::Admission(line) => line.next(now, self.busy < self.workers),
         };
         self.busy += u32::from(matches!(next, Some(Next::Begun(_))));
         next
@@ -144,7 +154,7 @@ impl<J> Server<J> {
                 self.busy += 1;
                 true
             }
-            Line::Policy(_) => false,
+            Line::Policy(_) | Line::Admission(_) => false,
         }
     }
 
@@ -163,6 +173,7 @@ impl<J> Server<J> {
         match &mut self.line {
             Line::Own(own) => own.clear(),
             Line::Policy(line) => line.clear(),
+            Line::Admission(line) => line.clear(),
         }
     }
 
@@ -172,6 +183,7 @@ impl<J> Server<J> {
         match &self.line {
             Line::Own(own) => own.queued(),
             Line::Policy(line) => line.queued(),
+            Line::Admission(line) => line.queued(),
         }
     }
 

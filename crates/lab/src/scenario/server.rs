@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_policy::{BulkheadOptions, BulkheadParams};
+use seawall_policy::{AdmissionOptions, AdmissionParams, BulkheadOptions, BulkheadParams};
 
 use super::known;
 use super::mistake::Mistake;
@@ -11,7 +11,7 @@ use super::node::{Node, Value};
 use super::section::{LONGEST_RUN, Read, Section};
 use crate::baselines::{EntryRule, QueueRule};
 use crate::fleet::{Door, Form, Host, Later, Refusal, Wait, Work};
-use crate::server::{Discipline, Drop, Order, Queue};
+use crate::server::{Discipline, Drop, Fair, Order, Queue};
 
 /// The keys of a server.
 pub(super) const KEYS: [&str; 9] =
@@ -59,13 +59,27 @@ pub(crate) fn queue(server: &Section<'_>, workers: u32) -> Read<Queue> {
     }
     let path = server.path("queue");
     let all = [
-        "policy", "room", "full", "order", "after", "drop", "needs", "than", "target", "interval",
-        "m", "n",
+        "policy",
+        "admission",
+        "room",
+        "full",
+        "order",
+        "after",
+        "drop",
+        "needs",
+        "than",
+        "target",
+        "interval",
+        "m",
+        "n",
     ];
     let any = Section::new(node, &path, &all)?;
     if any.node("policy").is_some() {
         let only = Section::new(node, &path, &["policy"])?;
         return policy(&only, workers);
+    }
+    if any.node("admission").is_some() {
+        return fair(&Section::new(node, &path, &["admission"])?);
     }
     let (order, by_order) = order(&any)?;
     let (drop, by_drop) = drop(&any)?;
@@ -136,6 +150,24 @@ fn policy(queue: &Section<'_>, workers: u32) -> Read<Queue> {
     let lanes = read.count("lanes", 1..=10_000)?.unwrap_or(1);
     let params = BulkheadParams::new(options).map_err(|error| read.by(&error, "queue"))?;
     Ok(Queue::Policy(params, lanes))
+}
+
+/// The policy's admission queue, in its own words.
+fn fair(queue: &Section<'_>) -> Read<Queue> {
+    let keys = ["queue", "target", "patience", "tenants"];
+    let Some(read) = queue.inner("admission", &keys)? else {
+        return Err(queue.missing("admission"));
+    };
+    let usual = AdmissionOptions::default();
+    let options = AdmissionOptions {
+        queue: read.count("queue", 1..=131_072)?.unwrap_or(usual.queue),
+        target: time(&read, "target", usual.target)?,
+        patience: time(&read, "patience", usual.patience)?,
+        ..usual
+    };
+    let params = AdmissionParams::new(options).map_err(|error| read.by(&error, "queue"))?;
+    let tenants = read.count("tenants", 1..=1_000_000)?.unwrap_or(1);
+    Ok(Queue::Admission(Box::new(Fair { params, tenants, kinds: Vec::new() })))
 }
 
 fn door(server: &Section<'_>) -> Read<Option<Door>> {

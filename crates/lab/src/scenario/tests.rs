@@ -602,6 +602,39 @@ const OF_MODELS: &[(&str, &str, &str, &str, &str)] = &[
         "above 0/s",
     ),
     (
+        "[chain]\ntasks = \"9/s\"\ncalls = 1\nworkers = 1\nservice = \"1ms\"\n\
+         patience = \"1s\"\nends = \"9s\"",
+        "calls = 1",
+        "calls = 0",
+        "chain.calls",
+        "1",
+    ),
+    (
+        "[tenants]\nworkers = 1\nservice = \"1ms\"\nends = \"9s\"\nwarm_up = \"1s\"\n\
+         group = [{ rate = \"9/s\", patience = \"1s\" }]",
+        "9/s",
+        "0/s",
+        "tenants.group[0].rate",
+        "above 0/s",
+    ),
+    (
+        "[tenants]\nworkers = 1\nservice = \"1ms\"\nends = \"9s\"\nwarm_up = \"1s\"\n\
+         group = [{ rate = \"9/s\", patience = \"1s\" }]",
+        "9s",
+        "1s",
+        "tenants.ends",
+        "later than warm_up",
+    ),
+    (
+        "[tenants]\nworkers = 1\nservice = \"1ms\"\nends = \"9s\"\n\
+         queue = { admission = { target = \"1s\" } }\n\
+         group = [{ rate = \"9/s\", patience = \"1s\" }]",
+        "\"1s\" } }",
+        "\"11s\" } }",
+        "tenants.queue.admission.target",
+        "1ms to 10s",
+    ),
+    (
         "[sharding]\nqueues = 4\nhand = 2\nheavy = 1\ndeals = 1",
         "hand = 2",
         "hand = 5",

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use seawall_policy::BulkheadOptions;
+use seawall_policy::{AdmissionParams, BulkheadOptions, Priority};
 
 use super::*;
 use crate::baselines::QueueRule;
@@ -124,10 +124,51 @@ fn the_policys_queue_turns_away_at_the_end_of_the_wait_and_grants_by_lanes() {
 }
 
 #[test]
+fn the_admission_queue_serves_tenants_in_turn_and_drops_whose_time_is_up() {
+    let params = AdmissionParams::default();
+    let fair = Fair { params, tenants: 2, kinds: Vec::new() };
+    let mut server = Server::new(1, &Queue::Admission(Box::new(fair)));
+    let mut come =
+        |job: u32, lane, until| server.arrive(at(1), Coming { job, until: at(until), lane });
+    assert_eq!(come(0, 0, 100), Arrived::Begun(0));
+    assert_eq!(come(1, 0, 100), Arrived::Queued(at(100)));
+    assert_eq!(come(2, 2, 100), Arrived::Queued(at(100)), "of tenant 0 too");
+    assert_eq!(come(3, 1, 100), Arrived::Queued(at(100)));
+    assert_eq!(come(4, 1, 20), Arrived::Queued(at(20)));
+    let mut next = |ms| {
+        server.finish(at(ms), 0);
+        server.next(at(ms))
+    };
+    assert_eq!([next(5), next(6)], [Some(Next::Begun(1)), Some(Next::Begun(3))]);
+    assert_eq!([server.next(at(19)), server.next(at(20))], [None, Some(Next::Dropped(4))]);
+    assert_eq!((server.inside(), server.queued(), server.busy()), (2, 1, 1));
+    assert_eq!(server.clear(), [2]);
+    assert_eq!(server.inside(), 0);
+}
+
+#[test]
+fn what_is_known_of_tenants_says_who_is_first() {
+    let kind = |priority| TenantKind { priority, ..TenantKind::STANDARD };
+    let kinds = vec![kind(Priority::Sheddable), kind(Priority::Critical)];
+    let fair = Fair { params: AdmissionParams::default(), tenants: 3, kinds };
+    let mut server = Server::new(1, &Queue::Admission(Box::new(fair)));
+    (0..4).for_each(|job| {
+        let _ = server.arrive(at(0), Coming { job, until: Timestamp::MAX, lane: (job + 2) % 3 });
+    });
+    let order = [(); 3].map(|()| {
+        server.finish(at(1), 0);
+        server.next(at(1))
+    });
+    // Job 0 is begun; 2 is critical, 3 as usual, 1 sheddable.
+    assert_eq!(order, [2, 3, 1].map(|job| Some(Next::Begun(job))));
+}
+
+#[test]
 fn workers_come_and_go() {
     let options = BulkheadOptions { wait: ms(1_000), ..BulkheadOptions::default() };
     let policy = Queue::Policy(BulkheadParams::new(options).unwrap(), 1);
-    for queue in [Queue::fifo(None), policy] {
+    let fair = Fair { params: AdmissionParams::default(), tenants: 1, kinds: vec![] };
+    for queue in [Queue::fifo(None), policy, Queue::Admission(Box::new(fair))] {
         let mut server = Server::new(2, &queue);
         (1..=5).for_each(|job| {
             let _ = server.arrive(at(0), Coming::of(job));
